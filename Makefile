@@ -1,0 +1,48 @@
+# From a fresh machine (Python 3.11, make) to a result:
+#   make mtp    launch every cell of the matrix that fits this machine, ask all questions, write the report
+#   make test   the tests of the suite itself, and one real launch
+# Variables: PYTHON (the interpreter to build .venv with), ARGS (further pytest arguments, e.g. ARGS="--cell eagle-*").
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help mtp test lint harness launch seeded report clean
+
+VENV ?= .venv
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+ARGS ?=
+BIN := $(VENV)/bin
+ENV := PYTHON=$(BIN)/python
+
+help:
+	@sed -n 's/^# \{0,1\}//p' Makefile | head -5
+
+$(VENV)/installed: requirements.txt requirements-cpu.txt requirements-cpu-sglang.txt tools/install.sh
+	@bash tools/install.sh "$(PYTHON)" "$(VENV)"
+
+mtp: $(VENV)/installed
+	@$(BIN)/python -m pytest -m mtp $(ARGS)
+
+lint: $(VENV)/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+harness: $(VENV)/installed
+	$(BIN)/python -m pytest -m harness suites/harness -n 2 $(ARGS)
+
+launch: $(VENV)/installed
+	$(BIN)/python -m pytest -m "startup or acceptance or serving" --cell eagle-s3-k1-d4 --out reports/out/launch
+
+test: lint harness launch
+	@echo "make test: all passed; the report of the real launch is reports/out/launch/index.html"
+
+# Breaks the real engine on purpose and shows that the suite goes red (about 6 minutes).
+seeded: $(VENV)/installed
+	$(BIN)/python -m pytest -m engine suites/harness -v $(ARGS)
+
+report: $(VENV)/installed
+	$(BIN)/python -m mtpgate report
+
+clean:
+	rm -rf reports/out .pytest_cache .mypy_cache .ruff_cache .hypothesis
