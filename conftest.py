@@ -1,0 +1,10 @@
+"""Registers the pytest plugins of ``fixtures/``; nothing else."""
+
+pytest_plugins = [
+    "fixtures.options",
+    "fixtures.session",
+    "fixtures.launches",
+    "fixtures.outcomes",
+    "fixtures.allure_results",
+    "fixtures.summary",
+]
