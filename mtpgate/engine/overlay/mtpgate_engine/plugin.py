@@ -1,0 +1,34 @@
+"""The plugin's entry point: what SGLang calls in every one of its processes before it parses arguments."""
+
+from __future__ import annotations
+
+from typing import Any
+
+# EAGLE refuses torch_native, and SGLang turns intel_amx into torch_native on a machine without AMX: hence a name of our own.
+ATTENTION_BACKEND = "mtpgate_cpu"
+
+
+def install() -> None:
+    """Add the attention backend to SGLang's registry and to the choices of its flags."""
+    from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES, add_attention_backend_choices
+    from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS, register_attention_backend
+    from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+    if ATTENTION_BACKEND not in ATTENTION_BACKEND_CHOICES:
+        add_attention_backend_choices([ATTENTION_BACKEND])
+    if ATTENTION_BACKEND not in ATTENTION_BACKENDS:
+        register_attention_backend(ATTENTION_BACKEND)(_create_backend)
+    HookRegistry.register(
+        "sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend", _with_our_backend, HookType.AROUND
+    )
+
+
+def _create_backend(runner: Any) -> Any:
+    from sglang.srt.layers.attention.intel_amx_backend import IntelAMXAttnBackend
+
+    return IntelAMXAttnBackend(runner)
+
+
+def _with_our_backend(original: Any, factory: Any, backend_name: str, backend_map: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+    """Offer the draft model our backend, made as SGLang makes ``intel_amx`` (for one or for several draft steps)."""
+    return original(factory, backend_name, {**backend_map, ATTENTION_BACKEND: backend_map["intel_amx"]}, *args, **kwargs)
