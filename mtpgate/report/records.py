@@ -1,0 +1,175 @@
+"""What a run leaves behind, as plain frozen records: the store writes them, the renderers read them.
+
+They hold names, numbers and text only, so that a stored run can be read without the rooms that produced it.
+Times of day are ISO 8601 texts with an offset; durations are seconds; throughput is output tokens/s.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+SCHEMA = 1
+"""Version of the files' layout. A reader refuses a higher one; new optional fields do not raise it."""
+
+CheckName = Literal["startup", "parity", "acceptance", "throughput", "serving"]
+CHECKS: tuple[CheckName, ...] = get_args(CheckName)
+
+CheckState = Literal["passed", "failed", "broken", "known_bad", "fixed", "blocked", "no_baseline", "skipped"]
+"""``failed``: the product's fault; ``broken``: the machine's; ``known_bad``: failed as its waiver excuses;
+``fixed``: waived, yet it passes; ``blocked``: not asked because the cell's launch failed;
+``no_baseline``: measured, with nothing to compare."""
+
+
+@dataclass(frozen=True)
+class WaiverRecord:
+    """A known-bad mark of a cell, as the matrix has it; ``since`` and ``until`` are ISO dates."""
+
+    check: str
+    reason: str
+    kind: str | None = None
+    phase: str | None = None
+    message: str | None = None
+    issue: str | None = None
+    since: str | None = None
+    until: str | None = None
+
+
+@dataclass(frozen=True)
+class CellRecord:
+    """One cell that the run set out to launch. ``arguments`` are neutral knobs, never flags."""
+
+    id: str
+    arguments: Mapping[str, object] = field(default_factory=dict)
+    is_reference: bool = False
+    gpus: int = 0
+    accept_length_floor: float | None = None
+    waivers: tuple[WaiverRecord, ...] = ()
+
+
+@dataclass(frozen=True)
+class PrunedRecord:
+    """A point of the matrix that is not launched, and why."""
+
+    id: str
+    reason: str
+    same_launch_as: str | None = None
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """What is known when a run begins. Texts are empty where nothing is known."""
+
+    started: str
+    matrix_name: str
+    matrix_path: str
+    sglang_version: str
+    python: str
+    platform: str
+    host: str
+    suite_revision: str | None
+    """Git revision of the suite, with ``+dirty`` where the tree was changed; None outside a checkout."""
+    hardware: str
+    """For a person: ``8 x NVIDIA RTX PRO 6000 Blackwell, 94.97 GiB`` or ``CPU, 2 cores``."""
+    command_line: str
+    cells: tuple[CellRecord, ...] = ()
+    pruned: tuple[PrunedRecord, ...] = ()
+    baselines: str = ""
+    """Where the run's baselines come from, for a person; empty where it has none."""
+
+
+@dataclass(frozen=True)
+class ExpectedCheck:
+    """A check that was collected: a run is complete when each of them was reported."""
+
+    cell: str
+    check: str
+    test_id: str
+
+
+@dataclass(frozen=True)
+class CheckRecord:
+    """The outcome of one check of one cell."""
+
+    cell: str
+    check: str
+    test_id: str
+    title: str
+    state: CheckState
+    message: str = ""
+    """What a person needs to read; the first line says what is wrong in one sentence."""
+    seconds: float = 0.0
+    started: str = ""
+    next_step: str = ""
+    """What to do about it, where the suite knows better than the diagnosis and the check's usual advice."""
+
+
+@dataclass(frozen=True)
+class LostCheck:
+    """A collected check that never got a result, e.g. because its worker was killed."""
+
+    cell: str
+    check: str
+    test_id: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class PhaseSpan:
+    """A stretch of start-up: seconds since the server process was started; ``end`` is None where it never ended."""
+
+    name: str
+    begin: float
+    end: float | None
+
+
+@dataclass(frozen=True)
+class LaunchRecord:
+    """One launch of a cell's server, recorded once it is ready or has failed."""
+
+    command: tuple[str, ...]
+    state: Literal["ready", "failed"]
+    startup_seconds: float
+    phases: tuple[PhaseSpan, ...] = ()
+    exit_code: int | None = None
+    diagnosis: Mapping[str, object] | None = None
+    """The fields of :class:`mtpgate.server.diagnosis.Diagnosis`; None for a launch without a fault."""
+    log: str = "server.log"
+    """Name of the log in the cell's folder."""
+    resolved: Mapping[str, object] = field(default_factory=dict)
+    """The server's own resolved arguments that are worth showing (attention backend, KV tokens, ...)."""
+
+
+@dataclass(frozen=True)
+class MeasurementRecord:
+    """One load at one concurrency, with what was said of it."""
+
+    workload: str
+    concurrency: int
+    output_tokens_per_second: float
+    """The launch's value: the median of ``repeats``."""
+    repeats: tuple[float, ...]
+    accept_length: float | None
+    ttft_p50_seconds: float | None
+    tpot_p50_seconds: float | None
+    void: str | None = None
+    """Why it does not count, or None."""
+    verdict_state: str | None = None
+    """``pass``, ``regression``, ``improvement``, ``unstable``, ``insufficient``, ``void`` or ``no_baseline``;
+    None: not judged."""
+    verdict_text: str = ""
+    baseline_mean: float | None = None
+    baseline_bound: float | None = None
+    """The slowest value that is not a regression."""
+    baseline_n: int = 0
+
+
+@dataclass(frozen=True)
+class FinishRecord:
+    """Written when a run came to its own end. ``exit_status`` is pytest's."""
+
+    finished: str
+    exit_status: int
+    reason: str = ""
+    """Why it stopped before all collected checks were asked (Ctrl-C, ``-x``, time budget); empty if it did not."""

@@ -1,0 +1,172 @@
+"""A stored run, read back: complete or cut short, with whatever lines a kill left half-written."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from pydantic import TypeAdapter, ValidationError
+
+from mtpgate.errors import UsageError
+from mtpgate.report.records import (
+    SCHEMA,
+    CellRecord,
+    CheckRecord,
+    ExpectedCheck,
+    FinishRecord,
+    LaunchRecord,
+    LostCheck,
+    MeasurementRecord,
+    RunInfo,
+)
+from mtpgate.report.store import folder_name
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class CellRun:
+    """All that is stored of one cell."""
+
+    info: CellRecord
+    folder: str
+    """The cell's folder relative to the run's, with ``/``."""
+    checks: tuple[CheckRecord, ...] = ()
+    launch: LaunchRecord | None = None
+    measurements: tuple[MeasurementRecord, ...] = ()
+    parity: Mapping[str, Any] | None = None
+    acceptance: Mapping[str, Any] | None = None
+    has_log: bool = False
+    """There is a ``server.log``; without a ``launch`` the run was cut while this server started."""
+
+    @property
+    def id(self) -> str:
+        return self.info.id
+
+
+@dataclass(frozen=True)
+class Run:
+    """One stored run. ``cells`` are in the matrix's order; ``problems`` says what could not be read."""
+
+    root: Path
+    info: RunInfo
+    cells: tuple[CellRun, ...]
+    expected: tuple[ExpectedCheck, ...] | None = None
+    """The collected checks; None where collection was not recorded."""
+    lost: tuple[LostCheck, ...] = ()
+    finished: FinishRecord | None = None
+    problems: tuple[str, ...] = ()
+
+    @property
+    def checks(self) -> tuple[CheckRecord, ...]:
+        return tuple(check for cell in self.cells for check in cell.checks)
+
+    @property
+    def missing(self) -> tuple[ExpectedCheck, ...]:
+        """Collected checks without an outcome, in order of collection."""
+        reported = {check.test_id for check in self.checks}
+        return tuple(check for check in self.expected or () if check.test_id not in reported)
+
+    @property
+    def is_cut_short(self) -> bool:
+        """True if the run was killed, stopped early or lost checks (or is still going on)."""
+        return self.finished is None or bool(self.finished.reason) or bool(self.missing) or bool(self.lost)
+
+
+def load_run(root: Path) -> Run:
+    """Read the run under ``root``.
+
+    Raises :class:`UsageError` if there is none, or if a newer version of this suite wrote it.
+    """
+    reader = _Reader(root)
+    info = reader.document("run.json", RunInfo)
+    if info is None:
+        what = reader.problems[0] if reader.problems else f"No run is stored in {root} (no run.json there)."
+        raise UsageError(f"{what} Run `pytest -m mtp` first, or name the folder of another run.")
+    checks = {check.test_id: check for check in reader.lines("checks.jsonl", CheckRecord)}
+    records = {cell.id: cell for cell in info.cells}
+    for check in checks.values():
+        # A check of a cell that run.json does not know is shown rather than dropped.
+        records.setdefault(check.cell, CellRecord(id=check.cell))
+    return Run(
+        root=root,
+        info=info,
+        cells=tuple(_load_cell(reader, record, checks) for record in records.values()),
+        expected=reader.document("expected.json", tuple[ExpectedCheck, ...]),
+        lost=reader.document("lost.json", tuple[LostCheck, ...]) or (),
+        finished=reader.document("finished.json", FinishRecord),
+        problems=tuple(reader.problems),
+    )
+
+
+def _load_cell(reader: _Reader, info: CellRecord, checks: Mapping[str, CheckRecord]) -> CellRun:
+    folder = f"cells/{folder_name(info.id)}"
+    launch = reader.document(f"{folder}/launch.json", LaunchRecord)
+    measurements = {
+        record.workload: record for record in reader.lines(f"{folder}/measurements.jsonl", MeasurementRecord)
+    }
+    return CellRun(
+        info=info,
+        folder=folder,
+        checks=tuple(check for check in checks.values() if check.cell == info.id),
+        launch=launch,
+        measurements=tuple(sorted(measurements.values(), key=lambda record: (record.concurrency, record.workload))),
+        parity=reader.document(f"{folder}/parity.json", dict[str, Any]),
+        acceptance=reader.document(f"{folder}/acceptance.json", dict[str, Any]),
+        has_log=(reader.root / folder / (launch.log if launch else "server.log")).is_file(),
+    )
+
+
+class _Reader:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self.problems: list[str] = []
+
+    def document(self, name: str, kind: type[T]) -> T | None:
+        text = self._text(name)
+        if text is None:
+            return None
+        try:
+            envelope = json.loads(text)
+            schema = envelope["schema"]
+            if isinstance(schema, int) and schema <= SCHEMA:
+                return TypeAdapter(kind).validate_python(envelope["value"])
+        except (ValueError, KeyError, TypeError) as error:
+            self.problems.append(f"{name} cannot be read: {_first_line(error)}.")
+            return None
+        raise UsageError(
+            f"{self.root / name} has schema {schema}, this suite reads up to {SCHEMA}: use the suite that wrote it."
+        )
+
+    def lines(self, name: str, kind: type[T]) -> list[T]:
+        values: list[T] = []
+        unreadable = 0
+        adapter = TypeAdapter(kind)
+        for line in (self._text(name) or "").split("\n"):
+            if line.strip():
+                try:
+                    values.append(adapter.validate_python(json.loads(line)))
+                except ValueError:
+                    unreadable += 1
+        if unreadable:
+            self.problems.append(f"{name}: {unreadable} line(s) half-written or unreadable, passed over.")
+        return values
+
+    def _text(self, name: str) -> str | None:
+        try:
+            return (self.root / name).read_bytes().decode("utf-8", "replace")
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            self.problems.append(f"{name} cannot be read: {error.strerror or error}.")
+            return None
+
+
+def _first_line(error: Exception) -> str:
+    if isinstance(error, ValidationError):
+        first = error.errors()[0]
+        return f"{'.'.join(str(part) for part in first['loc'])}: {first['msg']}"
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
