@@ -1,12 +1,14 @@
 """The two attention operators of SGLang's CPU backend: one new token per request (decode), or several (extend).
 
-K and V of the whole context lie in pool buffers ``[slots, kv_heads, head_dim]``; ``req_to_token[request, position]`` is the
-slot of a token. A batch of contexts of different lengths is gathered into one padded tensor for PyTorch's scaled dot
-product attention. Where the requests bring different numbers of new tokens (prefill), they are taken one by one, because
-padding both ways would cost more than the calls.
+K and V of the whole context lie in pool buffers ``[slots, kv_heads, head_dim]``; ``req_to_token[request, position]`` is
+the slot of a token. A batch of contexts of different lengths is gathered into one padded tensor for PyTorch's scaled
+dot product attention. Where the requests bring different numbers of new tokens (prefill), they are taken one by one,
+because padding both ways would cost more than the calls.
 
 Only what SGLang's dense decoder models need is here: anything else is refused by name rather than computed wrongly.
 """
+
+# ruff: noqa: PLR0917 (SGLang passes these arguments by position, in this order)
 
 from __future__ import annotations
 
@@ -35,10 +37,12 @@ def decode_attention_cpu(
     encoder_lens: torch.Tensor | None = None,
     sinks: torch.Tensor | None = None,
 ) -> None:
-    """Write to ``output`` the attention of one query per request over its first ``seq_lens[i]`` tokens, itself included.
+    """Write to ``output`` the attention of one query per request over its first ``seq_lens[i]`` tokens, itself
+    included.
 
-    ``query`` and ``output`` are ``[bs, heads, head_dim]``; ``key`` and ``value`` ``[bs, kv_heads, head_dim]``, where given, are
-    first stored in the pool at the slots ``loc``. ``attn_logits`` is scratch space that this implementation does not need.
+    ``query`` and ``output`` are ``[bs, heads, head_dim]``; ``key`` and ``value`` ``[bs, kv_heads, head_dim]``, where
+    given, are first stored in the pool at the slots ``loc``. ``attn_logits`` is scratch space that this implementation
+    does not need.
     """
     _refuse(k_scale, v_scale, logit_cap, is_cross_attn, sliding_window_size, sinks)
     if key is not None and value is not None:
@@ -80,11 +84,11 @@ def extend_attention_cpu(
 ) -> None:
     """Write to ``o_extend`` the attention of each request's last ``extend_seq_lens[i]`` of ``seq_lens[i]`` tokens.
 
-    ``q_extend``, ``o_extend`` ``[tokens, heads, head_dim]`` and ``k_extend``, ``v_extend`` ``[tokens, kv_heads, head_dim]`` hold the
-    requests' new tokens in runs that begin at ``extend_start_loc``. What comes before them is read from the pool; so are the
-    new tokens where ``k_extend`` is None. A new token sees the tokens before the run and, of the run, those up to itself
-    (causal) or those that ``tree_mask``, ``[bs * n * n]`` with true for visible, marks in its row; a tree mask asks for runs of
-    the same length ``n`` in all requests.
+    ``q_extend``, ``o_extend`` ``[tokens, heads, head_dim]`` and ``k_extend``, ``v_extend`` ``[tokens, kv_heads,
+    head_dim]`` hold the requests' new tokens in runs that begin at ``extend_start_loc``. What comes before them is read
+    from the pool; so are the new tokens where ``k_extend`` is None. A new token sees the tokens before the run and, of
+    the run, those up to itself (causal) or those that ``tree_mask``, ``[bs * n * n]`` with true for visible, marks in
+    its row; a tree mask asks for runs of the same length ``n`` in all requests.
     """
     _refuse(k_scale, v_scale, logit_cap, is_cross_attn, sliding_window_size, sinks)
     if not is_causal:
@@ -94,7 +98,16 @@ def extend_attention_cpu(
         return
     if tokens == bs * max_len_extend:
         _extend_equal_runs(
-            q_extend, k_extend, v_extend, o_extend, k_buffer, v_buffer, req_to_token[req_pool_indices], seq_lens, sm_scale, tree_mask
+            q_extend,
+            k_extend,
+            v_extend,
+            o_extend,
+            k_buffer,
+            v_buffer,
+            req_to_token[req_pool_indices],
+            seq_lens,
+            sm_scale,
+            tree_mask,
         )
         return
     if tree_mask is not None:
@@ -131,7 +144,7 @@ def _extend_equal_runs(
     sm_scale: float,
     tree_mask: torch.Tensor | None,
 ) -> None:
-    """Extend attention where all requests bring the same number of new tokens; ``table`` has one row for each of them."""
+    """Extend attention where all requests bring the same number of new tokens; ``table`` has one row for each."""
     bs = seq_lens.numel()
     run = query.shape[0] // bs
     width = int(seq_lens.max())
@@ -155,14 +168,15 @@ def _extend_equal_runs(
 
 
 def _rows(cache: torch.Tensor, slots: torch.Tensor) -> torch.Tensor:
-    """``cache[slots]`` as ``[bs, width, kv_heads, head_dim]``; index_select is several times faster than indexing here."""
+    """``cache[slots]`` as ``[bs, width, kv_heads, head_dim]``; index_select is several times faster than indexing."""
     return cache.flatten(1).index_select(0, slots.flatten()).view(*slots.shape, *cache.shape[1:])
 
 
 def _attend(
     query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, hidden: torch.Tensor | None, sm_scale: float
 ) -> torch.Tensor:
-    """Attention of ``query`` ``[bs, run, heads, dim]`` over ``keys``, ``values`` ``[bs, width, kv_heads, dim]`` as ``[bs, run, heads, dim]``.
+    """Attention of ``query`` ``[bs, run, heads, dim]`` over ``keys``, ``values`` ``[bs, width, kv_heads, dim]`` as
+    ``[bs, run, heads, dim]``.
 
     ``hidden`` ``[bs, 1 or run, width]`` is true where a query must not look. The query heads that share a K/V head are
     laid out as further queries of that head, so that K and V need not be repeated.
@@ -176,13 +190,22 @@ def _attend(
         mask = torch.zeros(hidden.shape, dtype=query.dtype).masked_fill_(hidden, float("-inf"))
         mask = mask.expand(bs, run, -1).repeat(1, group, 1).unsqueeze(1)
     out = scaled_dot_product_attention(
-        folded, keys.transpose(1, 2).to(query.dtype), values.transpose(1, 2).to(query.dtype), attn_mask=mask, scale=sm_scale
+        folded,
+        keys.transpose(1, 2).to(query.dtype),
+        values.transpose(1, 2).to(query.dtype),
+        attn_mask=mask,
+        scale=sm_scale,
     )
     return out.view(bs, kv_heads, group, run, -1).permute(0, 3, 1, 2, 4).reshape(bs, run, heads, -1)
 
 
 def _refuse(
-    k_scale: float, v_scale: float, logit_cap: float, is_cross_attn: bool, sliding_window_size: int, sinks: torch.Tensor | None
+    k_scale: float,
+    v_scale: float,
+    logit_cap: float,
+    is_cross_attn: bool,
+    sliding_window_size: int,
+    sinks: torch.Tensor | None,
 ) -> None:
     """Raise NotImplementedError, naming the feature, for a model that needs more than these operators do."""
     unsupported = {

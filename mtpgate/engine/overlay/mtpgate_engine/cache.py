@@ -1,8 +1,10 @@
 """Operators on the KV pool's bookkeeping: ``req_to_token[request, position]`` is the pool slot of a token's K and V.
 
-Names and arguments are those that SGLang 0.5.23 calls; ``pool_len`` (the table's row length) is implied by the table here.
-``out_cache_loc`` holds pool slots as int64, the table as int32.
+Names and arguments are those that SGLang 0.5.23 calls; ``pool_len`` (the table's row length) is implied by the table
+here. ``out_cache_loc`` holds pool slots as int64, the table as int32.
 """
+
+# ruff: noqa: PLR0917 (SGLang passes these arguments by position, in this order)
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ def assign_req_to_token_pool_cpu(
     out_cache_loc: torch.Tensor,
     pool_len: int,
 ) -> None:
-    """Write the flat slots ``out_cache_loc`` to the positions ``start_offset[i]:end_offset[i]`` of each request's row."""
+    """Write the slots ``out_cache_loc`` to the positions ``start_offset[i]:end_offset[i]`` of each request's row."""
     rows, columns = table_cells(req_pool_indices, start_offset, end_offset)
     req_to_token[rows, columns] = out_cache_loc[: rows.numel()].to(req_to_token.dtype)
 
@@ -34,7 +36,8 @@ def assign_extend_cache_locs_cpu(
     out_cache_loc: torch.Tensor,
     pool_len: int,
 ) -> None:
-    """Read the slots at the positions ``start_offset[i]:end_offset[i]`` of each request, run after run, to ``out_cache_loc``."""
+    """Read the slots at the positions ``start_offset[i]:end_offset[i]`` of each request, run after run, to
+    ``out_cache_loc``."""
     rows, columns = table_cells(req_pool_indices, start_offset, end_offset)
     out_cache_loc[: rows.numel()] = req_to_token[rows, columns].to(out_cache_loc.dtype)
 
@@ -64,9 +67,10 @@ def build_draft_decode_metadata_cpu(
 ) -> torch.Tensor:
     """One table row for each candidate of each request: the committed prefix, then that candidate's own draft tokens.
 
-    Row ``i * topk + k`` of the result ``[bs * topk, max(seq_lens) + num_steps]`` is what candidate ``k`` of request ``i``
-    attends to. The draft wrote its step ``s`` to the slot at position ``seq_lens[i] + k * num_steps + s`` of the table; the
-    result has it at ``seq_lens[i] + s``. It is narrower than ``pool_len`` because nothing reads past the last draft token.
+    Row ``i * topk + k`` of the result ``[bs * topk, max(seq_lens) + num_steps]`` is what candidate ``k`` of request
+    ``i`` attends to. The draft wrote its step ``s`` to the slot at position ``seq_lens[i] + k * num_steps + s`` of the
+    table; the result has it at ``seq_lens[i] + s``. It is narrower than ``pool_len`` because nothing reads past the
+    last draft token.
     """
     width = int(seq_lens.max()) + num_steps if seq_lens.numel() else num_steps
     position = torch.arange(width)

@@ -1,26 +1,39 @@
 """The plugin's entry point: what SGLang calls in every one of its processes before it parses arguments."""
 
+# ruff: noqa: PLC0415 (SGLang is imported late: it is being imported itself, or not there, when this module is)
+
 from __future__ import annotations
 
+import sys
 from typing import Any
 
-# EAGLE refuses torch_native, and SGLang turns intel_amx into torch_native on a machine without AMX: hence a name of our own.
+from .commit import arm, requested_fault
+
+# EAGLE refuses torch_native, and SGLang turns intel_amx into torch_native on a machine without AMX: hence a name of our
+# own.
 ATTENTION_BACKEND = "mtpgate_cpu"
 
 
 def install() -> None:
-    """Add the attention backend to SGLang's registry and to the choices of its flags."""
+    """Add the attention backend to SGLang's registry and flags, and the hooks to the process that runs the model."""
     from sglang.srt.arg_groups.choices import ATTENTION_BACKEND_CHOICES, add_attention_backend_choices
+
+    fault = requested_fault()
+    if ATTENTION_BACKEND not in ATTENTION_BACKEND_CHOICES:
+        add_attention_backend_choices([ATTENTION_BACKEND])
+    # A hook imports what it is put on: seconds that the other processes, which run no model, are spared.
+    if "sglang.srt.managers.scheduler" not in sys.modules:
+        return
     from sglang.srt.layers.attention.attention_registry import ATTENTION_BACKENDS, register_attention_backend
     from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-    if ATTENTION_BACKEND not in ATTENTION_BACKEND_CHOICES:
-        add_attention_backend_choices([ATTENTION_BACKEND])
     if ATTENTION_BACKEND not in ATTENTION_BACKENDS:
         register_attention_backend(ATTENTION_BACKEND)(_create_backend)
     HookRegistry.register(
-        "sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend", _with_our_backend, HookType.AROUND
+        "sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend", _offer_ours, HookType.AROUND
     )
+    if fault is not None:
+        arm(fault)
 
 
 def _create_backend(runner: Any) -> Any:
@@ -29,6 +42,9 @@ def _create_backend(runner: Any) -> Any:
     return IntelAMXAttnBackend(runner)
 
 
-def _with_our_backend(original: Any, factory: Any, backend_name: str, backend_map: dict[str, Any], *args: Any, **kwargs: Any) -> Any:
+def _offer_ours(
+    original: Any, factory: Any, backend_name: str, backend_map: dict[str, Any], *args: Any, **kwargs: Any
+) -> Any:
     """Offer the draft model our backend, made as SGLang makes ``intel_amx`` (for one or for several draft steps)."""
-    return original(factory, backend_name, {**backend_map, ATTENTION_BACKEND: backend_map["intel_amx"]}, *args, **kwargs)
+    ours = {**backend_map, ATTENTION_BACKEND: backend_map["intel_amx"]}
+    return original(factory, backend_name, ours, *args, **kwargs)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import torch
 
 
-def table_cells(
-    rows: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor
-) -> tuple[torch.Tensor, torch.Tensor]:
+def table_cells(rows: torch.Tensor, starts: torch.Tensor, ends: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """The cells ``[rows[i], starts[i]:ends[i]]`` of a table, run after run.
 
     ``rows``, ``starts`` and ``ends`` are ``[bs]``; the result is a row index and a column index, both int64 and of

@@ -10,10 +10,10 @@ from .attention import decode_attention_cpu, extend_attention_cpu
 _libraries: list[torch.library.Library] = []
 
 _DECODE = (
-    "decode_attention_cpu(Tensor query, Tensor(a!) k_cache, Tensor(b!) v_cache, float k_scale, float v_scale, Tensor(c!) output, "
-    "Tensor? key, Tensor? value, Tensor loc, Tensor attn_logits, Tensor req_to_token, Tensor req_pool_indices, "
-    "Tensor seq_lens, float sm_scale, float logit_cap, bool is_cross_attn, int sliding_window_size, Tensor? encoder_lens, "
-    "Tensor? sinks) -> ()"
+    "decode_attention_cpu(Tensor query, Tensor(a!) k_cache, Tensor(b!) v_cache, float k_scale, float v_scale, "
+    "Tensor(c!) output, Tensor? key, Tensor? value, Tensor loc, Tensor attn_logits, Tensor req_to_token, "
+    "Tensor req_pool_indices, Tensor seq_lens, float sm_scale, float logit_cap, bool is_cross_attn, "
+    "int sliding_window_size, Tensor? encoder_lens, Tensor? sinks) -> ()"
 )
 _EXTEND = (
     "extend_attention_cpu(Tensor q_extend, Tensor? k_extend, Tensor? v_extend, Tensor(a!) o_extend, Tensor k_buffer, "
@@ -33,4 +33,3 @@ def register_operators() -> None:
         library.define(schema)
         library.impl(schema.partition("(")[0], function, "CPU")
     _libraries.append(library)
-

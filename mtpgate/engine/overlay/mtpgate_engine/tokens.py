@@ -10,7 +10,8 @@ from .ragged import table_cells
 def fill_bonus_tokens_cpu(
     accept_tokens: torch.Tensor, accept_lens: torch.Tensor, bonus_tokens: torch.Tensor, accept_stride: int
 ) -> None:
-    """``bonus_tokens[i]`` becomes the last of the ``accept_lens[i]`` tokens in request ``i``'s run of ``accept_stride``."""
+    """``bonus_tokens[i]`` becomes the last of the ``accept_lens[i]`` tokens in request ``i``'s run of
+    ``accept_stride``."""
     last = torch.arange(accept_lens.numel()) * accept_stride + accept_lens - 1
     bonus_tokens[: last.numel()] = accept_tokens.flatten()[last].to(bonus_tokens.dtype)
 
@@ -18,7 +19,7 @@ def fill_bonus_tokens_cpu(
 def fill_accept_out_cache_loc_cpu(
     accept_index: torch.Tensor, out_cache_loc: torch.Tensor, accept_out_cache_loc: torch.Tensor
 ) -> None:
-    """Pack the slots of the accepted draft tokens (``accept_index`` without its -1 entries) to the front of the output."""
+    """Pack the slots of the accepted tokens (``accept_index`` without its -1 entries) to the front of the output."""
     index = accept_index.flatten()
     slots = out_cache_loc[index[index > -1]]
     accept_out_cache_loc[: slots.numel()] = slots.to(accept_out_cache_loc.dtype)

@@ -1,16 +1,25 @@
 """The draft tree: building it from the draft's choices, and accepting its longest path that the target agrees with.
 
-A tree has ``num_draft_tokens`` nodes; node 0 is the last token of the committed text, the others are draft tokens in the order of
-``selected_index``. ``next_token[n]`` is the first child of node ``n`` and ``next_sibling[n]`` the next child of the same
-parent, -1 for none. The spelling ``retrive`` is that of SGLang's keyword arguments.
+A tree has ``num_draft_tokens`` nodes; node 0 is the last token of the committed text, the others are draft tokens in
+the order of ``selected_index``. ``next_token[n]`` is the first child of node ``n`` and ``next_sibling[n]`` the next
+child of the same parent, -1 for none. The spelling ``retrive`` is that of SGLang's keyword arguments.
 """
+
+# ruff: noqa: PLR0917 (SGLang passes these arguments by position, in this order)
 
 from __future__ import annotations
 
+import itertools
+
 import torch
 
-# sglang.kernels.ops.speculative.spec_tree.TreeMaskMode: on the CPU SGLang asks for the mask among the draft tokens only.
+# sglang.kernels.ops.speculative.spec_tree.TreeMaskMode: on the CPU SGLang asks for the mask among the draft tokens
+# only.
 QLEN_ONLY = 1
+
+wrong_every = 0
+"""The fault ``verify:accept_wrong=N``: each N-th verification accepts a wrong token for every request; 0 is never."""
+_verifications = itertools.count(1)
 
 
 def build_tree_kernel_efficient_cpu(
@@ -29,16 +38,19 @@ def build_tree_kernel_efficient_cpu(
 ) -> None:
     """Fill mask, positions and links of the trees of a batch; the last five tensors are written in place.
 
-    ``selected_index`` ``[bs, n - 1]`` numbers each draft token among all that the draft considered, ascending. The number
-    divided by ``topk`` is a place in ``parent_list``, which holds the number of that token's parent; place 0 means the root.
-    ``tree_mask`` ``[bs * n * n]`` becomes true where the row's token may see the column's: itself and its ancestors.
-    ``positions`` ``[bs * n]`` becomes the committed length plus the depth in the tree. ``retrive_index`` becomes the flat
-    node numbers. A token whose parent was not selected is linked to nothing, so that verification cannot reach it.
+    ``selected_index`` ``[bs, n - 1]`` numbers each draft token among all that the draft considered, ascending. The
+    number divided by ``topk`` is a place in ``parent_list``, which holds the number of that token's parent; place 0
+    means the root. ``tree_mask`` ``[bs * n * n]`` becomes true where the row's token may see the column's: itself and
+    its ancestors. ``positions`` ``[bs * n]`` becomes the committed length plus the depth in the tree. ``retrive_index``
+    becomes the flat node numbers. A token whose parent was not selected is linked to nothing, so that verification
+    cannot reach it.
 
     Raises NotImplementedError for a mask that covers the committed text too: SGLang does not ask for it on the CPU.
     """
     if tree_mask_mode != QLEN_ONLY:
-        raise NotImplementedError(f"tree mask mode {tree_mask_mode}: the CPU operators know QLEN_ONLY ({QLEN_ONLY}) only")
+        raise NotImplementedError(
+            f"tree mask mode {tree_mask_mode}: the CPU operators know QLEN_ONLY ({QLEN_ONLY}) only"
+        )
     bs, n = verified_seq_len.numel(), draft_token_num
     parent = _parents(parent_list, selected_index[:, : n - 1], topk)
 
@@ -91,48 +103,54 @@ def verify_tree_greedy_cpu(
     retrive_next_token: torch.Tensor,
     retrive_next_sibling: torch.Tensor,
     target_predict: torch.Tensor,
-    *,
-    accept_wrong: bool = False,
 ) -> None:
     """Accept, for each request, the path from the root on which every token is the target's choice after its parent.
 
     ``candidates`` and ``target_predict`` ``[bs, n]`` are the tree's tokens and the target's choice after each of them.
-    Written in place: ``accept_index`` ``[bs, num_steps + 1]`` gets the flat numbers of the accepted nodes, root first (the rest
-    is left as it was), ``predicts`` ``[bs * n]`` the target's choice at each of these, and ``accept_token_num`` ``[bs]`` their
-    number without the root.
-
-    ``accept_wrong`` is the fault ``verify:accept_wrong``: where the path ends at a node with children, the first of them is
-    accepted although the target chose another token.
+    Written in place: ``accept_index`` ``[bs, num_steps + 1]`` gets the flat numbers of the accepted nodes, root first
+    (the rest is left as it was), ``predicts`` ``[bs * n]`` the target's choice at each of these, and
+    ``accept_token_num`` ``[bs]`` their number without the root.
     """
+    if candidates.shape[0] == 0:
+        return
     # These are a few dozen integers: walking them as Python lists takes less time than the tensor operations would.
-    index, tokens, choice = retrive_index.tolist(), candidates.tolist(), target_predict.tolist()
+    numbers, tokens, choices = retrive_index.tolist(), candidates.tolist(), target_predict.tolist()
     children, siblings = retrive_next_token.tolist(), retrive_next_sibling.tolist()
+    accept_wrong = bool(wrong_every) and next(_verifications) % wrong_every == 0
     width = accept_index.shape[1]
-    predict_at: list[int] = []
-    predicted: list[int] = []
-    accepted: list[int] = []
-    accepted_cells: list[int] = []
+    cells: list[int] = []
+    nodes: list[int] = []
+    chosen: list[int] = []
     lengths: list[int] = []
-    for i, (token, want, child, sibling) in enumerate(zip(tokens, choice, children, siblings, strict=True)):
-        path, node, wrong_left = [0], 0, accept_wrong
-        while len(path) < width:
-            following = child[node]
-            while following != -1 and token[following] != want[node]:
-                following = sibling[following]
-            if following == -1 and wrong_left:
-                following, wrong_left = child[node], False
-                if following != -1:
-                    want[node] = token[following]
-            if following == -1:
-                break
-            path.append(following)
-            node = following
+    for i, number in enumerate(numbers):
+        path = _agreed_path(tokens[i], choices[i], children[i], siblings[i], width, accept_wrong)
         lengths.append(len(path) - 1)
-        for step, node in enumerate(path):
-            accepted_cells.append(i * width + step)
-            accepted.append(index[i][node])
-            predict_at.append(index[i][node])
-            predicted.append(want[node])
-    predicts[torch.tensor(predict_at)] = torch.tensor(predicted, dtype=predicts.dtype)
-    accept_index.view(-1)[torch.tensor(accepted_cells)] = torch.tensor(accepted, dtype=accept_index.dtype)
+        cells.extend(range(i * width, i * width + len(path)))
+        nodes.extend(number[node] for node in path)
+        chosen.extend(choices[i][node] for node in path)
+    flat = torch.tensor(nodes)
+    predicts[flat] = torch.tensor(chosen, dtype=predicts.dtype)
+    accept_index.view(-1)[torch.tensor(cells)] = flat.to(accept_index.dtype)
     accept_token_num.copy_(torch.tensor(lengths))
+
+
+def _agreed_path(
+    token: list[int], choice: list[int], child: list[int], sibling: list[int], width: int, accept_wrong: bool
+) -> list[int]:
+    """The nodes from the root on, at most ``width``, where each one's token is the choice at the node before.
+
+    With ``accept_wrong`` the first disagreement is passed over: the choice is overwritten with the draft's token.
+    """
+    path, node = [0], 0
+    while len(path) < width:
+        following = child[node]
+        while following != -1 and token[following] != choice[node]:
+            following = sibling[following]
+        if following == -1 and accept_wrong and child[node] != -1:
+            accept_wrong, following = False, child[node]
+            choice[node] = token[following]
+        if following == -1:
+            break
+        path.append(following)
+        node = following
+    return path

@@ -1,9 +1,9 @@
 """Imports the installed torchvision, also where its compiled part does not fit the installed torch.
 
-A torchvision from a package index is built for CUDA. Beside a CPU torch its compiled part does not load, and its import fails
-on describing the operator ``torchvision::nms``, which nobody declared. ``import sglang`` needs that import (through
-transformers' image processing) before any plugin is loaded, but never calls the operators. So the import is tried as it
-is, and once more with the two operators declared.
+A torchvision from a package index is built for CUDA. Beside a CPU torch its compiled part does not load, and its import
+fails on describing the operator ``torchvision::nms``, which nobody declared. ``import sglang`` needs that import
+(through transformers' image processing) before any plugin is loaded, but never calls the operators. So the import is
+tried as it is, and once more with the two operators declared.
 """
 
 import sys

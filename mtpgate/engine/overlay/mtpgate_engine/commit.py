@@ -1,0 +1,88 @@
+"""Carries out the fault that the environment asks for, by hooks on the functions of SGLang where it is to happen."""
+
+# ruff: noqa: PLC0415 (SGLang is imported late: it is being imported itself, or not there, when this module is)
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import torch
+
+from . import tree
+from .fault import VARIABLE, Fault
+
+logger = logging.getLogger(__name__)
+
+# The figures of a graph capture that ran out of memory on a 94.97 GiB GPU, so that a diagnosis has numbers to find.
+_OOM_TEXT = (
+    "CUDA out of memory. Tried to allocate 7.50 GiB. GPU 0 has a total capacity of 94.97 GiB of which 2.30 GiB is "
+    "free. Including non-PyTorch memory, this process has 92.67 GiB memory in use. Of the allocated memory 90.91 GiB "
+    "is allocated by PyTorch, and 412.62 MiB is reserved by PyTorch but unallocated. If reserved but unallocated "
+    "memory is large try setting PYTORCH_ALLOC_CONF=expandable_segments:True to avoid fragmentation."
+)
+
+
+def requested_fault() -> Fault | None:
+    """The fault of this process's environment; None where the variable is unset or empty."""
+    text = os.environ.get(VARIABLE, "")
+    return Fault.parse(text) if text else None
+
+
+def arm(fault: Fault) -> None:
+    """Install the hooks for ``fault`` in this process, which must be the one that runs the model."""
+    if fault.point == "verify":
+        tree.wrong_every = int(fault.value or 1)
+    else:
+        target, hook = _hook(fault)
+        from sglang.srt.plugins.hook_registry import HookRegistry, HookType
+
+        HookRegistry.register(target, hook, HookType.AROUND)
+    logger.warning("mtpgate: this server is broken on purpose: %s=%s", VARIABLE, fault)
+
+
+def _hook(fault: Fault) -> tuple[str, Callable[..., Any]]:
+    """Where in SGLang the fault happens, and the AROUND hook that makes it happen there."""
+    runner = "sglang.srt.model_executor.model_runner"
+    if fault.point == "forward":
+        share = float(fault.value or 0.0)
+
+        def slowed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+            started = time.perf_counter()
+            result = original(*args, **kwargs)
+            time.sleep((time.perf_counter() - started) * share)
+            return result
+
+        return f"{runner}.ModelRunner.forward", slowed
+
+    def broken(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if _is_draft(args, kwargs) == (fault.point == "draft_weights"):
+            _strike(fault)
+        return original(*args, **kwargs)
+
+    return {
+        "weights": f"{runner}.load_model_with_memory_saver",
+        "draft_weights": f"{runner}.load_model_with_memory_saver",
+        "pool": "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool._create_buffers",
+        "first_forward": f"{runner}.ModelRunner.forward",
+    }[fault.point], broken
+
+
+def _is_draft(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether the hooked call is the draft model's: a keyword of the load, an attribute of the runner."""
+    if "is_draft_worker" in kwargs:
+        return bool(kwargs["is_draft_worker"])
+    return bool(args) and bool(getattr(args[0], "is_draft_worker", False))
+
+
+def _strike(fault: Fault) -> NoReturn:
+    if fault.action == "raise_oom":
+        raise torch.OutOfMemoryError(_OOM_TEXT)
+    if fault.action == "exit":
+        # Not sys.exit: SGLang would catch it, and the point is a process that is gone without a word.
+        os._exit(int(fault.value or 0))
+    while True:
+        time.sleep(3600)

@@ -1,0 +1,111 @@
+"""A fault that the engine commits on purpose, spelled ``point:action`` or ``point:action=value`` in one environment
+variable.
+
+This module is read on both sides, by pytest's and by SGLang's interpreter, and so imports the standard library only.
+
+To add a fault: name it in ``ACTIONS`` or ``POINTS`` here, and carry it out in ``commit.py`` beside this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+VARIABLE = "MTPGATE_FAULT"
+"""The environment variable that a server process reads its fault from."""
+
+
+class FaultSpellingError(ValueError):
+    """The text is not a fault; the message names what would be."""
+
+
+@dataclass(frozen=True)
+class _Action:
+    """How an action's value reads: its type, its default (None: must be given), its least value, and what it does."""
+
+    meaning: str
+    value: Callable[[str], float] | None = None
+    default: float | None = None
+    least: float = 0.0
+
+
+ACTIONS: Mapping[str, _Action] = MappingProxyType(
+    {
+        "raise_oom": _Action("raise torch.OutOfMemoryError with the text of a CUDA out of memory"),
+        "hang": _Action("never come back"),
+        "exit": _Action("end the process at once with this exit code", value=int),
+        "slow": _Action("take this much longer, as a share of the time that it took", value=float),
+        "accept_wrong": _Action(
+            "accept one draft token that the target did not choose, per request, in each N-th step",
+            value=int,
+            default=1.0,
+            least=1.0,
+        ),
+    }
+)
+
+_MOMENT = ("raise_oom", "hang", "exit")
+
+POINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "weights": _MOMENT,  # in the target model's load, after "Load weight begin"
+        "draft_weights": _MOMENT,  # the same of the draft model
+        "pool": _MOMENT,  # as the target's KV buffers are allocated, before "KV Cache is allocated"
+        "first_forward": _MOMENT,  # the first forward of the target: the warm-up request, after "Uvicorn running"
+        "forward": ("slow",),  # every forward of target and draft
+        "verify": ("accept_wrong",),  # the operator that accepts draft tokens
+    }
+)
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One action at one point; ``value`` is the action's number, None for an action without one."""
+
+    point: str
+    action: str
+    value: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a combination that is not in the tables, so that no fault exists that would do nothing."""
+        if self.point not in POINTS or self.action not in POINTS[self.point]:
+            raise FaultSpellingError(f"{self.point}:{self.action} is no fault; {valid_faults()}")
+        kind = ACTIONS[self.action]
+        if (kind.value is None) != (self.value is None):
+            wanted = "takes no value" if kind.value is None else f"needs a number, {self.action}=N"
+            raise FaultSpellingError(f"{self.point}:{self.action} {wanted}; {valid_faults()}")
+        if self.value is not None and not kind.least <= self.value < float("inf"):
+            raise FaultSpellingError(
+                f"{self.action}={self.value:g} is out of range: at least {kind.least:g} is expected"
+            )
+
+    @classmethod
+    def parse(cls, text: str) -> Fault:
+        """The fault that ``text`` spells. Raises FaultSpellingError, which names the valid faults."""
+        point, _, rest = text.strip().partition(":")
+        action, equals, number = rest.partition("=")
+        kind = ACTIONS.get(action)
+        if kind is None or kind.value is None:
+            if equals:
+                raise FaultSpellingError(f"{text!r}: the action takes no value; {valid_faults()}")
+            return cls(point, action)
+        if not equals:
+            return cls(point, action, kind.default)
+        try:
+            value = kind.value(number)
+        except ValueError:
+            raise FaultSpellingError(f"{text!r}: {number!r} is not a number; {valid_faults()}") from None
+        return cls(point, action, float(value))
+
+    def __str__(self) -> str:
+        """The spelling that ``parse`` reads."""
+        return f"{self.point}:{self.action}" + ("" if self.value is None else f"={self.value:g}")
+
+
+def valid_faults() -> str:
+    """One line that names every point with its actions, for messages."""
+    spelled = {name: name if action.value is None else f"{name}=N" for name, action in ACTIONS.items()}
+    return "valid faults: " + ", ".join(
+        f"{point}:{'|'.join(spelled[action] for action in actions)}" for point, actions in POINTS.items()
+    )
