@@ -32,20 +32,25 @@ class RequestRecord:
     meta: Mapping[str, object]
     """The server's last ``meta_info`` (spec_* counts, cached_tokens, finish_reason, ...)."""
     error: str | None = None
+    output_ids: tuple[int, ...] = ()
+    """The answer's token ids, as the server's last event has them; empty if it does not send them."""
 
 
 @dataclass(frozen=True)
 class Repeat:
-    """One pass over the prompts at one concurrency: raw records and the figures of its steady window."""
+    """One pass over the prompts at one concurrency: raw records and the figures of the whole pass."""
 
     records: tuple[RequestRecord, ...]
     started: float
     ended: float
     output_tokens_per_second: float
+    """All output tokens / (last finish - first send)."""
     ttft_seconds: tuple[float, ...]
     tpot_seconds: tuple[float, ...]
     accept_length: float | None
     """Completion tokens / verify steps over all requests; None without speculation."""
+    client: Mapping[str, float] = field(default_factory=dict)
+    """The client's own health: ``cpu_share``, ``loop_lag_max_seconds``, ``turnaround_max_seconds``, ..."""
 
 
 @dataclass(frozen=True)
