@@ -19,7 +19,7 @@ import gc
 import json
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -32,10 +32,11 @@ from mtpgate.load.measurement import RequestRecord
 from mtpgate.load.prompts import TokenPrompt
 from mtpgate.load.protocol import StreamProtocol
 
+new_event_loop: Callable[[], asyncio.AbstractEventLoop]
 try:
     from uvloop import new_event_loop
 except ImportError:
-    from asyncio import new_event_loop
+    new_event_loop = asyncio.new_event_loop
 
 CONNECT_SECONDS = 10.0
 """A loopback server that does not accept within this time is not serving."""

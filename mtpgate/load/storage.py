@@ -26,7 +26,7 @@ def to_json(measurement: Measurement) -> str:
     content["repeats"] = [
         _shallow(repeat) | {"records": [_record(record) for record in repeat.records]} for repeat in measurement.repeats
     ]
-    return json.dumps(_no_nan(content), ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    return json.dumps(_no_nan(content), separators=(",", ":"), allow_nan=False)
 
 
 def from_json(line: str) -> Measurement:

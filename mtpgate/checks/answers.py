@@ -1,0 +1,95 @@
+"""The greedy answers of one launch to the parity prompts, each asked alone and all asked as one batch.
+
+The last bits of a logit depend on the shape of the batch it was computed in, so answers are only ever compared at
+equal composition: alone with alone, batch with batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from mtpgate.load.plain import Generate
+from mtpgate.load.prompts import Prompt
+
+Composition = Literal["single", "batch"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer. ``meta`` is the server's ``meta_info``."""
+
+    prompt_id: str
+    output_ids: tuple[int, ...]
+    text: str
+    finish_reason: str
+    """``length``, ``stop``, ``abort``, or empty if the server gave none."""
+    output_tokens: int
+    """As the server counted them (``completion_tokens``)."""
+    meta: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The answers of one launch at one composition, by prompt id."""
+
+    composition: Composition
+    answers: Mapping[str, Answer]
+    max_new_tokens: int
+
+
+def collect_answers(
+    generate: Generate, prompts: Sequence[Prompt], *, composition: Composition, max_new_tokens: int = 64
+) -> Answers:
+    """Ask all prompts greedily, up to ``max_new_tokens`` or the model's end of text.
+
+    ``single``: one request after the other. ``batch``: one request that holds all prompts, in their order, so that the
+    server's batch is made of the same prompts in the same order each time.
+
+    Raises:
+        ValueError: the answer is not what ``/generate`` returns (the message quotes it).
+        Whatever ``generate`` raises when there is no answer.
+    """
+    sampling = {"temperature": 0, "max_new_tokens": max_new_tokens}
+    if composition == "single":
+        raw = [generate({"text": prompt.text, "sampling_params": sampling}) for prompt in prompts]
+    else:
+        together = generate({"text": [prompt.text for prompt in prompts], "sampling_params": sampling})
+        if not isinstance(together, list) or len(together) != len(prompts):
+            raise ValueError(f"expected a list of {len(prompts)} answers, got {str(together)[:240]}")
+        raw = together
+    return Answers(
+        composition=composition,
+        answers={prompt.id: answer_of(prompt.id, item) for prompt, item in zip(prompts, raw, strict=True)},
+        max_new_tokens=max_new_tokens,
+    )
+
+
+def answer_of(prompt_id: str, raw: object) -> Answer:
+    """The answer in the decoded JSON of one ``/generate`` result.
+
+    Raises:
+        ValueError: it has no ``text`` or no ``meta_info``.
+    """
+    if not isinstance(raw, dict) or "text" not in raw or not isinstance(raw.get("meta_info"), dict):
+        raise ValueError(f"{prompt_id}: not an answer of /generate: {str(raw)[:240]}")
+    meta = raw["meta_info"]
+    output_ids = tuple(raw.get("output_ids") or ())
+    counted = meta.get("completion_tokens")
+    return Answer(
+        prompt_id=prompt_id,
+        output_ids=output_ids,
+        text=raw["text"] or "",
+        finish_reason=finish_reason(meta),
+        output_tokens=counted if isinstance(counted, int) else len(output_ids),
+        meta=meta,
+    )
+
+
+def finish_reason(meta: Mapping[str, object]) -> str:
+    """``length``, ``stop``, ``abort``, or empty; the server sends an object, older ones a bare string."""
+    reason = meta.get("finish_reason")
+    if isinstance(reason, dict):
+        return str(reason.get("type") or "")
+    return str(reason or "")
