@@ -9,7 +9,6 @@ are reported so that a person can.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -121,7 +120,7 @@ def _first_difference(expected: Answer, found: Answer | None, decode: Decode | N
     if lengths[0] != lengths[1]:
         return Difference(name, "length", min(lengths), f"{lengths[0]} tokens", f"{lengths[1]} tokens", *texts)
     if expected.text != found.text:
-        position = len(os.path.commonprefix([expected.text, found.text]))
+        position = _first_unequal(expected.text, found.text)
         return Difference(name, "text", position, "other text", "other text of the same tokens", *texts)
     if expected.finish_reason != found.finish_reason:
         return Difference(name, "finish_reason", lengths[0], repr(expected.finish_reason), repr(found.finish_reason))
@@ -134,26 +133,38 @@ def _show(token: int, decode: Decode | None) -> str:
 
 def _around(expected: str, found: str) -> tuple[str, str]:
     """Both texts from shortly before their first difference on, together at most SHOWN_CHARACTERS long."""
-    start = max(0, len(os.path.commonprefix([expected, found])) - LEAD_CHARACTERS)
+    start = max(0, _first_unequal(expected, found) - LEAD_CHARACTERS)
     width = SHOWN_CHARACTERS // 2
     return expected[start : start + width], found[start : start + width]
+
+
+def _first_unequal(left: str, right: str) -> int:
+    pairs = enumerate(zip(left, right, strict=False))
+    return next((position for position, (one, other) in pairs if one != other), min(len(left), len(right)))
 
 
 def _advice(report: ParityReport) -> str:
     positions = [difference.position for difference in report.differences if difference.what == "token"]
     kinds = {difference.what for difference in report.differences}
-    if kinds == {"missing"}:
-        return "requests without an answer: the server's log"
-    if kinds <= {"finish_reason", "length"}:
-        return "the tokens agree as far as they go: stop conditions inside an accepted draft window, max_new_tokens"
-    if not positions:
-        return "the tokens agree but not the text: the detokenizer"
-    if all(position == 0 for position in positions):
-        return "every difference is in the first token, before any draft: prefill, weights, the prompt's tokens"
-    if report.same == 0:
-        return "every prompt differs: the verify step accepts what the target would not choose, or the weights differ"
-    if report.composition == "batch":
-        return "compare with the answers asked singly: if those agree, requests of one batch get into each other's way"
-    return (
-        "some prompts differ: repeat the reference itself (a near-tie turns there too), then the KV after a rejection"
+    cases: tuple[tuple[bool, str], ...] = (
+        (kinds == {"missing"}, "requests without an answer: the server's log"),
+        (
+            kinds <= {"finish_reason", "length"},
+            "the tokens agree as far as they go: max_new_tokens and stop conditions inside an accepted draft window",
+        ),
+        (not positions, "the tokens agree but not the text: the detokenizer"),
+        (
+            bool(positions) and max(positions) == 0,
+            "every difference is in the first token, before any draft: prefill, weights, the prompt's tokens",
+        ),
+        (
+            report.same == 0,
+            "every prompt differs: the verify step accepts what the target would not choose, or the weights differ",
+        ),
+        (
+            report.composition == "batch",
+            "compare with the answers asked singly: if those agree, requests of one batch get into each other's way",
+        ),
     )
+    otherwise = "ask the reference twice (a near-tie turns there too), then look at the KV after a rejected draft"
+    return next((advice for applies, advice in cases if applies), otherwise)
