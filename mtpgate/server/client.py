@@ -1,0 +1,162 @@
+"""Asking one server: health, configuration, cache, tokens, single answers. Loads have a client of their own."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import requests
+
+CONNECT_SECONDS = 5.0
+CONTROL_SECONDS = 30.0
+HEALTH_SECONDS = 25.0
+"""0.5.23 itself waits up to 20 s for its scheduler before it answers 503."""
+GENERATE_SECONDS = 600.0
+EXCERPT_CHARACTERS = 240
+
+
+class ServerError(Exception):
+    """The server did not answer, answered with an error, or with something else than was expected.
+
+    The text says what was asked of which address and what came back. ``status`` is the HTTP status, None without one.
+    """
+
+    def __init__(self, message: str, *, status: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+class ServerClient:
+    """A control client for the server at ``base_url``. Every call has a time-out and raises :class:`ServerError`."""
+
+    def __init__(self, base_url: str, *, sleep: Callable[[float], None] = time.sleep) -> None:
+        self.base_url = base_url.rstrip("/")
+        self._sleep = sleep
+        self._session = requests.Session()
+        self._session.trust_env = False  # A proxy from the environment has no business on a loopback address.
+
+    def __enter__(self) -> ServerClient:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._session.close()
+
+    def health(self, timeout: float = HEALTH_SECONDS) -> bool:
+        """Whether ``/health`` answers 200 (0.5.23 lets the scheduler make one token for it)."""
+        return self._answers("/health", timeout)
+
+    def health_generate(self, timeout: float = HEALTH_SECONDS) -> bool:
+        """Whether ``/health_generate`` answers 200: the scheduler made one token."""
+        return self._answers("/health_generate", timeout)
+
+    def server_info(self, timeout: float = CONTROL_SECONDS) -> dict[str, Any]:
+        """All resolved arguments, ``version`` and ``internal_states``; falls back to the older ``/get_server_info``."""
+        return self._first_of(("/server_info", "/get_server_info"), timeout)
+
+    def model_info(self, timeout: float = CONTROL_SECONDS) -> dict[str, Any]:
+        """``model_path``, ``is_generation``, ...; falls back to the older ``/get_model_info``."""
+        return self._first_of(("/model_info", "/get_model_info"), timeout)
+
+    def flush_cache(self, attempts: int = 20, pause_seconds: float = 0.25) -> None:
+        """Empty the radix cache. A 400 right after an answer means "requests pending": tried again up to ``attempts``."""
+        for attempt in range(attempts):
+            try:
+                self._call("POST", "/flush_cache", CONTROL_SECONDS)
+                return
+            except ServerError as error:
+                if error.status != 400 or attempt == attempts - 1:
+                    raise
+            self._sleep(pause_seconds)
+
+    def tokenize(self, text: str, *, add_special_tokens: bool = True, timeout: float = CONTROL_SECONDS) -> list[int]:
+        """Token ids of ``text`` by the server's own tokenizer."""
+        body = {"prompt": text, "add_special_tokens": add_special_tokens}
+        answer = self._json(self._call("POST", "/tokenize", timeout, body), "POST /tokenize")
+        tokens = answer.get("tokens")
+        if not isinstance(tokens, list) or not all(isinstance(token, int) for token in tokens):
+            raise ServerError(f"POST {self.base_url}/tokenize: no list of token ids in {_excerpt(str(answer))}")
+        return tokens
+
+    def generate(
+        self,
+        *,
+        text: str | None = None,
+        input_ids: Sequence[int] | None = None,
+        sampling_params: Mapping[str, Any] | None = None,
+        return_logprob: bool = False,
+        logprob_start_len: int | None = None,
+        top_logprobs_num: int | None = None,
+        timeout: float = GENERATE_SECONDS,
+        **more: Any,
+    ) -> dict[str, Any]:
+        """One answer of ``/generate``: ``text``, ``output_ids``, ``meta_info``. Exactly one of ``text``, ``input_ids``.
+
+        An empty text is refused here: it takes SGLang's scheduler down (seen in 0.5.23).
+        """
+        if (text is None) == (input_ids is None):
+            raise ValueError("exactly one of text and input_ids must be given")
+        if not (text or input_ids):
+            raise ValueError("an empty prompt takes the server down")
+        body: dict[str, Any] = {"sampling_params": dict(sampling_params or {}), **more}
+        if text is not None:
+            body["text"] = text
+        else:
+            body["input_ids"] = list(input_ids or ())
+        if return_logprob:
+            body["return_logprob"] = True
+            if logprob_start_len is not None:
+                body["logprob_start_len"] = logprob_start_len
+            if top_logprobs_num is not None:
+                body["top_logprobs_num"] = top_logprobs_num
+        answer = self._json(self._call("POST", "/generate", timeout, body), "POST /generate")
+        if "meta_info" not in answer:
+            raise ServerError(f"POST {self.base_url}/generate: no meta_info in {_excerpt(str(answer))}")
+        return answer
+
+    def _answers(self, path: str, timeout: float) -> bool:
+        try:
+            self._call("GET", path, timeout)
+        except ServerError:
+            return False
+        return True
+
+    def _first_of(self, paths: Sequence[str], timeout: float) -> dict[str, Any]:
+        for path in paths[:-1]:
+            try:
+                return self._json(self._call("GET", path, timeout), f"GET {path}")
+            except ServerError as error:
+                if error.status != 404:
+                    raise
+        return self._json(self._call("GET", paths[-1], timeout), f"GET {paths[-1]}")
+
+    def _call(self, method: str, path: str, timeout: float, body: Any = None) -> requests.Response:
+        where = f"{method} {self.base_url}{path}"
+        try:
+            response = self._session.request(
+                method, self.base_url + path, json=body, timeout=(CONNECT_SECONDS, timeout)
+            )
+        except requests.RequestException as error:
+            raise ServerError(f"{where}: {type(error).__name__}: {_excerpt(str(error))}") from error
+        if response.status_code != 200:
+            raise ServerError(
+                f"{where}: HTTP {response.status_code}: {_excerpt(response.text)}", status=response.status_code
+            )
+        return response
+
+    def _json(self, response: requests.Response, where: str) -> dict[str, Any]:
+        try:
+            answer = response.json()
+        except ValueError as error:
+            raise ServerError(f"{where} at {self.base_url}: not JSON: {_excerpt(response.text)}") from error
+        if not isinstance(answer, dict):
+            raise ServerError(f"{where} at {self.base_url}: expected an object, got {_excerpt(str(answer))}")
+        return answer
+
+
+def _excerpt(text: str) -> str:
+    text = " ".join(text.split())
+    return text if len(text) <= EXCERPT_CHARACTERS else text[:EXCERPT_CHARACTERS] + "..."

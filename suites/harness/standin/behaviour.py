@@ -1,0 +1,85 @@
+"""How the stand-in is told to behave: one JSON object, from ``--standin`` or the environment's ``MTPGATE_STANDIN``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field, fields
+
+PHASES = (
+    "preflight",
+    "dist_init",
+    "weight_load",
+    "draft_load",
+    "kv_pool",
+    "capture_prefill",
+    "capture_target_decode",
+    "capture_target_verify",
+    "capture_draft_decode",
+    "capture_draft_extend",
+    "warmup",
+    "serving",
+)
+
+
+@dataclass(frozen=True)
+class Death:
+    """Die inside ``phase``: ``oom`` | ``not_enough_memory`` | ``exception`` | ``exit`` | ``sigkill`` | ``sigquit``."""
+
+    phase: str
+    how: str = "exception"
+    code: int = 1
+    """Exit code for ``exit``."""
+    after_requests: int = 1
+    """For the phase ``serving``: the answer in which it dies."""
+    rank: str | None = None
+    """The rank whose prefix the traceback carries, if there are several."""
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """What the stand-in does; every default is a healthy, fast server."""
+
+    version: str = "0.5.23"
+    """Log format: 0.4.3, 0.4.6, 0.5.9, 0.5.15 or 0.5.23 style, by the nearest older generation."""
+    device: str = "cpu"
+    """``cpu`` prints no captures, as the CPU engine; ``gpu`` prints those of the version."""
+    phase_seconds: float = 0.01
+    die: Death | None = None
+    hang: str | None = None
+    """The phase to hang in."""
+    ignore_sigterm: bool = False
+    binary_garbage: bool = False
+    """Write bytes that are no UTF-8, long lines and carriage returns between the log lines."""
+    children: int = 1
+    """Child processes that live as long as the server."""
+    orphans: int = 0
+    """Daemonized grandchildren, in a session of their own, which outlive everything that does not look for them."""
+    answers: str = "right"
+    """``right`` | ``garbage`` (no JSON) | ``error`` (HTTP 500) | ``wrong`` (one token off in every answer) |
+    ``wrong_speculative`` (the same, with speculation only) | ``cut`` (the stream ends in the middle)."""
+    tokens_per_second: float | None = None
+    """Of one request; None: as fast as it can."""
+    accept_length: float = 2.0
+    """Mean tokens of a verify step with speculation (bonus included), at most num_steps + 1."""
+    flush_refusals: int = 0
+    """How often ``/flush_cache`` says 400 first."""
+    unhealthy: bool = False
+    """``/health`` says 503 for good."""
+    server_info: dict[str, object] = field(default_factory=dict)
+    """Overrides of what ``/server_info`` reports."""
+    old_endpoints_only: bool = False
+    """No ``/server_info`` and ``/model_info``, as before they were introduced."""
+
+    @classmethod
+    def parse(cls, text: str | None) -> Behaviour:
+        """From JSON; ValueError for an unknown key or phase."""
+        values = json.loads(text) if text else {}
+        unknown = set(values) - {field.name for field in fields(cls)}
+        if unknown:
+            raise ValueError(f"unknown keys for the stand-in: {sorted(unknown)}")
+        if isinstance(values.get("die"), dict):
+            values["die"] = Death(**values["die"])
+        for phase in (values.get("hang"), values["die"].phase if values.get("die") else None):
+            if phase is not None and phase not in PHASES:
+                raise ValueError(f"unknown phase for the stand-in: {phase}")
+        return cls(**values)
