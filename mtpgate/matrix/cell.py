@@ -54,6 +54,11 @@ class Waiver:
     issue: str | None = None
     since: datetime.date | None = None
     until: datetime.date | None = None
+    matrix: str | None = None
+    """A shell-style pattern over matrix names; None is every matrix."""
+
+    def applies_to(self, matrix_name: str) -> bool:
+        return self.matrix is None or fnmatch.fnmatchcase(matrix_name, self.matrix)
 
     def covers(self, cell_id: str, check: str) -> bool:
         return self.check == check and fnmatch.fnmatchcase(cell_id, self.cell)
