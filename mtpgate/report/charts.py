@@ -1,0 +1,109 @@
+"""Bars as inline SVG, one for each row of a table whose cells hold the same figures as text.
+
+Lengths are percentages of the bar's width, so that a chart fits a phone as well as a wide screen without scaling its
+text; colours are CSS classes of the page, so that it follows dark mode and print. Each has a title for screen readers.
+The same input gives the same bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+from markupsafe import Markup, escape
+
+from mtpgate.report.records import LaunchRecord, MeasurementRecord, PhaseSpan
+from mtpgate.report.text import clean
+
+_HEIGHT = 20
+
+
+def speed_bar(measurement: MeasurementRecord, scale: float) -> Markup:
+    """Tokens/s from 0 to ``scale``: the value as a bar, repeats as dots, the baseline as a line, its bound dashed."""
+    value = measurement.output_tokens_per_second
+    words = [f"{value:.1f} tokens/s at {measurement.workload}"]
+    parts = [
+        _rect(0, value / scale, "bar void" if measurement.void else f"bar {measurement.verdict_state or ''}".strip())
+    ]
+    parts += [_dot(repeat / scale) for repeat in measurement.repeats if len(measurement.repeats) > 1]
+    if measurement.baseline_mean is not None:
+        words.append(f"baseline {measurement.baseline_mean:.1f}")
+        parts.append(_tick(measurement.baseline_mean / scale, "base"))
+    if measurement.baseline_bound is not None:
+        words.append(f"slowest that passes {measurement.baseline_bound:.1f}")
+        parts.append(_tick(measurement.baseline_bound / scale, "bound"))
+    return _svg(", ".join(words), parts)
+
+
+def accept_bar(accept_length: float, floor: float | None, scale: float) -> Markup:
+    """Accept length from 1 (no draft token accepted) to ``scale``, the floor as a line."""
+    span = max(scale - 1, 1e-9)
+    below = floor is not None and accept_length < floor
+    parts = [_rect(0, (accept_length - 1) / span, "bar regression" if below else "bar accept")]
+    words = [f"accept length {accept_length:.2f}"]
+    if floor is not None:
+        parts.append(_tick((floor - 1) / span, "base"))
+        words.append(f"floor {floor:.2f}")
+    return _svg(", ".join(words), parts)
+
+
+def startup_bar(launch: LaunchRecord, scale: float) -> Markup:
+    """Start-up seconds from 0 to ``scale``, one stretch for each phase, the phase of a failure marked."""
+    parts = []
+    for span, seconds, died in phases(launch):
+        shown = "died" if died else phase_class(span.name)
+        title = f"{span.name}: {seconds:.1f} s{', failed here' if died else ''}"
+        parts.append(_rect(span.begin / scale, seconds / scale, shown, title))
+    if not parts:
+        parts.append(_rect(0, launch.startup_seconds / scale, "died" if launch.state == "failed" else "p-other"))
+    verb = "ready after" if launch.state == "ready" else "failed after"
+    return _svg(f"{verb} {launch.startup_seconds:.1f} s", parts)
+
+
+def phases(launch: LaunchRecord) -> list[tuple[PhaseSpan, float, bool]]:
+    """The phases that took time, with their seconds and whether the launch failed in them."""
+    found = []
+    failed_in = (launch.diagnosis or {}).get("phase") if launch.state == "failed" else None
+    for span in launch.phases:
+        end = span.end if span.end is not None else launch.startup_seconds
+        died = launch.state == "failed" and (span.end is None or span.name == failed_in)
+        if end > span.begin or died:
+            found.append((span, max(end - span.begin, 0.0), died))
+    return found
+
+
+def phase_class(name: str) -> str:
+    """The colour class of a phase."""
+    known = ("dist_init", "weight_load", "draft_load", "kv_pool", "warmup", "preflight")
+    if name in known:
+        return f"p-{name}"
+    return "p-capture" + ("-draft" if "draft" in name else "") if name.startswith("capture") else "p-other"
+
+
+def scale_of(values: Iterable[float | None]) -> float:
+    """The length of an axis that holds all ``values``: a little more than the largest, never 0."""
+    return max((value for value in values if value is not None), default=0.0) * 1.04 or 1.0
+
+
+def _svg(label: str, parts: Sequence[Markup]) -> Markup:
+    return Markup('<svg class="c" height="{}" role="img"><title>{}</title>{}</svg>').format(
+        _HEIGHT, clean(label), Markup("").join(parts)
+    )
+
+
+def _rect(begin: float, length: float, css: str, title: str = "") -> Markup:
+    inner = Markup("><title>{}</title></rect>").format(clean(title)) if title else Markup("/>")
+    return Markup('<rect x="{}%" width="{}%" y="3" height="14" class="{}"{}').format(
+        _share(begin), _share(length), escape(css), inner
+    )
+
+
+def _tick(place: float, css: str) -> Markup:
+    return Markup('<line x1="{0}%" x2="{0}%" y1="0" y2="20" class="{1}"/>').format(_share(place), css)
+
+
+def _dot(place: float) -> Markup:
+    return Markup('<circle cx="{}%" cy="10" r="2"/>').format(_share(place))
+
+
+def _share(fraction: float) -> str:
+    return f"{min(max(fraction, 0.0), 1.0) * 100:.2f}".rstrip("0").rstrip(".")

@@ -1,0 +1,124 @@
+"""The verdict in words, for whoever reads it at seven in the morning: what is wrong, how much of it, what to do."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from mtpgate.report.advice import next_step
+from mtpgate.report.outcome import WORDS, Outcome, Row, unsure_measurements
+from mtpgate.report.run import Run
+
+
+@dataclass(frozen=True)
+class Headline:
+    """``sentence`` follows the light's word; ``next_step`` is empty where there is nothing to do. Plain text."""
+
+    sentence: str
+    next_step: str = ""
+
+
+def headline(run: Run, outcome: Outcome) -> Headline:
+    """Say what ``outcome`` means."""
+    if outcome.light == "red":
+        fails = any(row.worst != "fixed" for row in outcome.red_rows)
+        what = "failed" if fails else "passed though known bad"
+        sentence, step = _about(outcome.red_rows, outcome, what)
+        tail = f" The run was also cut short: {_cut(run, outcome)}" if run.is_cut_short else ""
+        return Headline(sentence + tail, step)
+    if outcome.light == "cut":
+        return Headline(_cut(run, outcome), "Run `pytest -m mtp` again; what was reported is below.")
+    if outcome.light == "broken":
+        return Headline(*_about(outcome.broken_rows, outcome, "got no answer, because the machine failed"))
+    if outcome.light == "empty":
+        return _nothing(outcome)
+    waived = f"; {outcome.counts['known_bad']} known bad (waived)" if outcome.counts.get("known_bad") else ""
+    well = f"{_count(outcome.counts['passed'], 'check')} of {_count(len(outcome.rows), 'cell')} passed{waived}."
+    return _unjudged(run, outcome, well) if outcome.light == "unjudged" else Headline(well)
+
+
+def first_line(text: str, limit: int = 300) -> str:
+    """The first line that is not empty, cut after ``limit`` characters."""
+    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+
+
+def row_message(row: Row) -> tuple[str, str, str]:
+    """The worst of a row: its check, what is wrong in one sentence, and the next step."""
+    record = next(iter(row.records("failed", "fixed", "broken")), None)
+    launch = row.cell.launch
+    diagnosis = launch.diagnosis if launch and launch.state == "failed" else None
+    if record is None:
+        summary = str((diagnosis or {}).get("summary") or "the server did not start, so nothing could be asked of it")
+        return "startup", first_line(summary), next_step("startup", "failed", diagnosis)
+    said = first_line(record.message) or f"{record.title or record.check}: {WORDS[record.state]}, without a message"
+    step = first_line(record.next_step) or next_step(record.check, record.state, diagnosis)
+    return record.check, said, step
+
+
+def _cut(run: Run, outcome: Outcome) -> str:
+    why = f" ({first_line(run.finished.reason)})" if run.finished and run.finished.reason else ""
+    lost = f" {len(run.lost)} lost with their worker." if run.lost else ""
+    killed = "" if run.finished else " The run was killed, or is still going on."
+    return f"{outcome.reported} of {_count(outcome.collected, 'check')} reported{why}.{lost}{killed}"
+
+
+def _unjudged(run: Run, outcome: Outcome, well: str) -> Headline:
+    without = [row for row in outcome.rows if "no_baseline" in row.marks.values()]
+    if without:
+        return Headline(
+            f"No baseline: {_named(without, outcome)} measured with nothing to compare, so speed was not judged. "
+            f"All else is well: {well}",
+            "If this run is as it should be, record it: `pytest -m mtp --record-baselines`.",
+        )
+    unsure = unsure_measurements(run)
+    cell, measurement = unsure[0]
+    more = f" ({len(unsure) - 1} more alike)" if len(unsure) > 1 else ""
+    text = f": {first_line(measurement.verdict_text)}" if measurement.verdict_text else ""
+    said = _stop(f"{cell.id} {measurement.workload} is {measurement.verdict_state}{more}{text}")
+    return Headline(f"{said} All else is well: {well}", "Run these cells again; where it is insufficient, record more.")
+
+
+def _about(rows: Sequence[Row], outcome: Outcome, what: str) -> tuple[str, str]:
+    """The number of cells, the first of them in full, how many are like it; and the first one's next step."""
+    first = rows[0]
+    check, said, step = row_message(first)
+    said = said if first.cell.id in said else f"{first.cell.id} {check}: {said}"
+    alike = Counter(_group(row) for row in rows)[_group(first)] - 1
+    others = len(rows) - 1 - alike
+    more = [f"{_count(alike, 'more cell')} the same way"] if alike else []
+    more += [f"{_count(others, 'more cell')} otherwise"] if others else []
+    tail = f" Also {' and '.join(more)}." if more else ""
+    return f"{len(rows)} of {_count(len(outcome.rows), 'cell')} {what}: {_stop(said)}{tail}", step
+
+
+def _group(row: Row) -> tuple[str, ...]:
+    check, _, _ = row_message(row)
+    launch = row.cell.launch
+    diagnosis = (launch.diagnosis if launch and check == "startup" else None) or {}
+    return check, str(diagnosis.get("phase", "")), str(diagnosis.get("kind", ""))
+
+
+def _nothing(outcome: Outcome) -> Headline:
+    found = ", ".join(f"{count} {WORDS[state]}" for state, count in outcome.counts.items())
+    what = f"No check passed ({found})" if found else f"No check was asked of {_count(len(outcome.rows), 'cell')}"
+    return Headline(
+        f"{what}, so this says nothing about the product.",
+        "Look at `python -m mtpgate cells` and at the options on the command line below.",
+    )
+
+
+def _named(rows: Sequence[Row], outcome: Outcome) -> str:
+    if len(rows) == 1:
+        return f"{rows[0].cell.id} was"
+    every = len(rows) == len(outcome.rows)
+    return f"all {len(rows)} cells were" if every else f"{len(rows)} of {len(outcome.rows)} cells were"
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}{'' if number == 1 else 's'}"
+
+
+def _stop(sentence: str) -> str:
+    return sentence if sentence.endswith((".", "!", "?", "…")) else f"{sentence}."
