@@ -1,9 +1,10 @@
 """Taking turns on GPUs (or on the CPU): one lock file each, held as long as a server lives.
 
 A waiter first takes the queue lock and keeps it while it collects its resources one by one; whoever comes later waits
-for the queue. So nobody starves (a launch on 8 GPUs is not overtaken for ever by launches on one), and two waiters never
-hold parts of what the other needs. The kernel drops a lock when the last process that holds its descriptor has gone:
-the descriptors are passed on to the server (:attr:`Lease.descriptors`), so a server that outlives its suite keeps its GPUs.
+for the queue. So nobody starves (a launch on 8 GPUs is not overtaken for ever by launches on one), and two waiters
+never hold parts of what the other needs. The kernel drops a lock when the last process that holds its descriptor has
+gone: the descriptors are passed on to the server (:attr:`Lease.descriptors`), so a server that outlives its suite keeps
+its GPUs.
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ class Lease:
 
 
 def runtime_folder() -> Path:
-    """This user's folder for locks: ``MTPGATE_RUNTIME``, else below ``XDG_RUNTIME_DIR``, else below the temporary folder.
+    """This user's folder for locks: ``MTPGATE_RUNTIME``, or one below ``XDG_RUNTIME_DIR`` or the temporary folder.
 
     Raises InfrastructureFault if it cannot be made, or belongs to someone else.
     """
@@ -89,12 +90,19 @@ def lease(
 ) -> Iterator[Lease]:
     """Hold ``count`` of ``candidates`` (GPU UUIDs or indices, or ``("cpu",)``) for the block.
 
-    ``on_wait`` is called about every poll while waiting. Raises UsageError if there are fewer candidates than ``count``,
+    ``on_wait`` is called at every poll while waiting. Raises UsageError if there are fewer candidates than ``count``,
     InfrastructureFault after ``timeout_seconds`` of waiting, naming the holder.
     """
     if count > len(candidates):
         raise UsageError(f"{count} of {len(candidates)} resources wanted: {', '.join(candidates) or 'none'}")
-    collector = _Collector(folder or runtime_folder(), purpose, on_wait, timeout_seconds, clock, sleep)
+    collector = _Collector(
+        folder or runtime_folder(),
+        purpose=purpose,
+        on_wait=on_wait,
+        timeout_seconds=timeout_seconds,
+        clock=clock,
+        sleep=sleep,
+    )
     with contextlib.ExitStack() as held:
         with contextlib.ExitStack() as queue:
             collector.collect((QUEUE,), 1, queue)
@@ -106,6 +114,7 @@ class _Collector:
     def __init__(
         self,
         folder: Path,
+        *,
         purpose: str,
         on_wait: Callable[[Waiting], None] | None,
         timeout_seconds: float | None,

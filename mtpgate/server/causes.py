@@ -1,9 +1,9 @@
 """The texts by which a launch dies, and what kind of failure each is.
 
-``weight`` decides between several findings in one log: a cause beats the notice that something died, and the notice of a
-bystander (a rank whose peer vanished) is worth least. Among equals the first in the log wins. SGLang prints its hint
-("Possible solutions: set --mem-fraction-static to a smaller value") below every failed capture, whatever the cause: no rule
-looks at it.
+``weight`` decides between several findings in one log: a cause beats the notice that something died, and the notice of
+a bystander (a rank whose peer vanished) is worth least. Among equals the first in the log wins. SGLang prints its hint
+("Possible solutions: set --mem-fraction-static to a smaller value") below every failed capture, whatever the cause: no
+rule looks at it.
 """
 
 from __future__ import annotations
@@ -58,7 +58,9 @@ CAUSES = (
     _cause(r"invalid argument$", "custom_all_reduce", frame=r"custom_all_?reduce"),
     _cause(r"custom_all_?reduce.*(?:invalid argument|CUDA error|failed)", "custom_all_reduce"),
     _cause(r"an illegal memory access was encountered", "illegal_memory_access"),
-    _cause(r"NaN in the logits", "nan_logits"),
+    # The rank that raises it, not one that only logs it.
+    _cause(r"^ValueError: .*NaN in the logits", "nan_logits"),
+    _cause(r"NaN in the logits", "nan_logits", NOTICE),
     _cause(
         r"(?:Prefill|Decode) out of memory\.|alloc_req_slots runs out of memory|Out of memory even after ret",
         "kv_exhausted",
@@ -72,7 +74,12 @@ CAUSES = (
     _cause(r"scheduler died during initialization \(exit code: -9\)|^Exit code: -9$", "host_oom_killed", NOTICE),
     _cause(r"scheduler died during initialization|^Exit code: -?\d+$", "child_died", NOTICE),
     _cause(r"Fatal Python error|crashed with exit code", "child_died", NOTICE),
-    _cause(r"Connection closed by peer|Connection reset by peer", "child_died", BYSTANDER),
+    _cause(
+        r"Connection closed by peer|Connection reset by peer|^(?:EOF|BrokenPipe|ConnectionReset)Error\b"
+        r"|worker exited during startup",
+        "child_died",
+        BYSTANDER,
+    ),
 )
 
 OOM_PATTERN = re.compile(OOM)
@@ -86,7 +93,7 @@ TRACEBACK = re.compile(r"hit an exception: Traceback|^Traceback \(most recent ca
 
 INTERESTING = re.compile(
     r"Traceback|Error|rror:|out of memory|OOM|oom|Not enough memory|Killed|dead|died|crashed|[Ww]atchdog|already in use"
-    r"|unbalanced|no kernel|Unsupported|not supported|NaN|illegal|Exit code|closed by peer|reset by peer|sigquit|SIGQUIT"
+    r"|unbalanced|no kernel|Unsupported|not supported|NaN|illegal|Exit code|closed by peer|reset by peer|sigquit|QUIT"
     r"|no attribute|calloc|Exception|invalid argument|out of resource|custom_all|leave no GPU"
 )
 """What any line that matters contains: the cheap test that nearly all lines fail."""

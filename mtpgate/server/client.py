@@ -62,7 +62,7 @@ class ServerClient:
         return self._first_of(("/model_info", "/get_model_info"), timeout)
 
     def flush_cache(self, attempts: int = 20, pause_seconds: float = 0.25) -> None:
-        """Empty the radix cache. A 400 right after an answer means "requests pending": tried again up to ``attempts``."""
+        """Empty the radix cache; a 400 right after an answer means "requests pending" and is tried again."""
         for attempt in range(attempts):
             try:
                 self._call("POST", "/flush_cache", CONTROL_SECONDS)

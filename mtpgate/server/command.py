@@ -29,8 +29,8 @@ class LaunchSpec:
     speculative: bool | None = None
     """Whether the cell speculates; None: read it from the log."""
     owns_port: Literal["process", "log"] = "process"
-    """How the listener on the port is known for ours: ``process``: it is a descendant of the command; ``log``: the command's
-    own log says that it listens there (a container, whose processes are not descendants of its client)."""
+    """How the listener on the port is known for ours. ``process``: it is a descendant of the command. ``log``: the
+    command's own log says so (a container, whose processes are not descendants of its client)."""
     arguments: Mapping[str, ArgumentValue] = field(default_factory=dict)
     """The neutral knobs that were asked for; compared with what the server reports."""
     context: Mapping[str, object] = field(default_factory=dict)
@@ -68,7 +68,8 @@ def build_command(
         if part == "{args}":
             command += flags
             continue
+        filled = part
         for placeholder, value in values.items():
-            part = part.replace(placeholder, value)
-        command.append(part)
+            filled = filled.replace(placeholder, value)
+        command.append(filled)
     return tuple(command)

@@ -11,8 +11,8 @@ from mtpgate.server.diagnosis import PHASES, Phase
 
 DEFAULT_SECONDS: Mapping[Phase, float] = MappingProxyType(
     {
-        # Imports and argument parsing: 8 s for the main process and 11 s more for the schedulers on two CPU cores with a
-        # warm file cache; the rest is for a cold one and for a model fetched from a hub.
+        # Imports and argument parsing: 8 s for the main process and 11 s more for the schedulers on two CPU cores with
+        # a warm file cache; the rest is for a cold one and for a model fetched from a hub.
         "preflight": 300.0,
         # NCCL's own time-out for a rendezvous is 600 s; a healthy TP8 needs under 20 s.
         "dist_init": 660.0,
@@ -36,8 +36,7 @@ DEFAULT_SECONDS: Mapping[Phase, float] = MappingProxyType(
 
 CPU_SECONDS: Mapping[Phase, float] = MappingProxyType(
     {
-        # The whole start takes 16 to 24 s on two cores without a GPU (60 s with the compiler on); a busy machine gets five
-        # times that.
+        # The whole start takes 16 to 24 s on two cores without a GPU; a busy machine gets five times that.
         "preflight": 120.0,
         "dist_init": 60.0,
         "weight_load": 60.0,

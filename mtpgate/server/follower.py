@@ -13,8 +13,8 @@ LONGEST_LINE_BYTES = 1 << 20
 class LogFollower:
     """Hands out the lines that were added to ``path`` since the last call.
 
-    ``\\r\\n``, ``\\n`` and ``\\r`` end a line. Invalid UTF-8 is replaced. A file that does not exist yet has no lines; one
-    that became shorter (truncated, rotated) is read again from its beginning.
+    CR LF, LF and CR end a line. Invalid UTF-8 is replaced. A file that does not exist yet has no lines; one that became
+    shorter (truncated, rotated) is read again from its beginning.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,7 +45,7 @@ class LogFollower:
         if self._rest:
             lines.append(_decode(self._rest))
             self._rest = b""
-        return [line for line in lines]
+        return lines
 
     def _split(self, data: bytes) -> list[str]:
         self.offset += len(data)

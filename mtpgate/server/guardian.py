@@ -7,8 +7,8 @@ package, so that it starts in milliseconds and in any directory). It
 * starts the command in a session of its own, with ``PR_SET_PDEATHSIG = SIGKILL`` in case the guardian is killed;
 * reads ``CONTROL_FD``: a line ``stop SECONDS`` asks for SIGTERM to the group and, SECONDS later, SIGKILL to all that is
   left. End of file means that the suite is gone (even by ``kill -9``), and is answered in the same way within a second;
-* writes to ``STATUS_FD``: ``pid N`` after the start, ``error TEXT`` if there was none, ``exit N`` when the command ended
-  (negative: by a signal), ``survivor N NAME`` for each descendant that had to be killed after that.
+* writes to ``STATUS_FD``: ``pid N`` after the start, ``error TEXT`` if there was none, ``exit N`` when the command
+  ended (negative: by a signal), ``survivor N NAME`` for each descendant that had to be killed after that.
 
 Descendants are told to die by their parent alone, while they are unreaped children or found below it in ``/proc``:
 no process that was not started here is ever signalled.
@@ -16,12 +16,14 @@ no process that was not started here is ever signalled.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import select
 import signal
 import sys
 import time
+from pathlib import Path
 
 PR_SET_PDEATHSIG = 1
 PR_SET_CHILD_SUBREAPER = 36
@@ -45,19 +47,18 @@ def prctl(option: int, value: int) -> None:
 def descendants(root: int) -> dict[int, str]:
     """Pid and name of each live process below ``root``; zombies are left out."""
     parents: dict[int, tuple[int, str]] = {}
-    for entry in os.listdir("/proc"):
-        if not entry.isdigit():
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
             continue
         try:
-            with open(f"/proc/{entry}/stat", "rb") as stat:
-                text = stat.read().decode("utf-8", "replace")
+            text = (entry / "stat").read_text("utf-8", "replace")
         except OSError:
             continue
         # The name stands in parentheses and may contain spaces and parentheses.
         name, _, rest = text[text.index("(") + 1 :].rpartition(")")
         state, parent = rest.split()[:2]
         if state != "Z":
-            parents[int(entry)] = (int(parent), name)
+            parents[int(entry.name)] = (int(parent), name)
     below: dict[int, str] = {}
     grown = True
     while grown:
@@ -81,10 +82,8 @@ class Guardian:
         self.buffer = b""
 
     def say(self, line: str) -> None:
-        try:
+        with contextlib.suppress(OSError):  # Where the suite is gone there is nobody to tell.
             os.write(self.status, (line.replace("\n", " ") + "\n").encode())
-        except OSError:
-            pass  # The suite is gone: there is nobody to tell.
 
     def start(self, command: list[str]) -> bool:
         read_error, write_error = os.pipe()  # Closed by a successful exec.
@@ -96,8 +95,8 @@ class Guardian:
                 prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
                 if os.getppid() != guardian:
                     os._exit(127)  # The guardian died before the line above could take effect.
-                os.execvp(command[0], command)
-            except BaseException as error:
+                os.execvp(command[0], command)  # noqa: S606 - an argument list, no shell
+            except BaseException as error:  # noqa: BLE001 - this is a forked child: nothing may unwind further
                 os.write(write_error, str(error).encode())
             os._exit(127)
         os.close(write_error)
@@ -128,10 +127,8 @@ class Guardian:
         watched = [self.wakeup] + ([self.control] if self.control >= 0 else [])
         ready, _, _ = select.select(watched, [], [], max(seconds, 0.0))
         if self.wakeup in ready:
-            try:
+            with contextlib.suppress(BlockingIOError):
                 os.read(self.wakeup, 4096)
-            except BlockingIOError:
-                pass
         self.reap()
 
     def stop_requested(self) -> float | None:
@@ -164,10 +161,8 @@ class Guardian:
                 if pid not in told:
                     told.add(pid)
                     self.say(f"survivor {pid} {name}")
-                try:
+                with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-                except ProcessLookupError:
-                    pass
             self.wait_event(0.02)
         self.reap()
 

@@ -43,8 +43,8 @@ class Difference:
 def compare_with_server_info(arguments: Mapping[str, ArgumentValue], info: Mapping[str, Any]) -> list[Difference]:
     """The arguments whose value is not the one asked for, by name.
 
-    ``auto`` asks for nothing. Numbers are equal within 1e-6, relative. What SGLang silently rewrites (``num_draft_tokens``
-    at topk 1) *is* a difference: the launch is then not the cell that the matrix says it is.
+    ``auto`` asks for nothing. Numbers are equal within 1e-6, relative. What SGLang silently rewrites
+    (``num_draft_tokens`` at topk 1) *is* a difference: the launch is then not the cell that the matrix says it is.
     """
     differences = []
     for name, asked in sorted(arguments.items()):

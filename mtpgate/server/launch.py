@@ -151,8 +151,8 @@ def launch(
     """Start ``spec`` and wait until it serves.
 
     Ready means: our own process lives, its log says so, the port is listened on by a process of ours, and ``/health``
-    and ``/server_info`` answer. Raises :class:`StartupFailure` when it dies, hangs in a phase beyond the deadline, or can
-    never get ready; UsageError before anything is started if the port is taken or the command cannot be executed.
+    and ``/server_info`` answer. Raises :class:`StartupFailure` when it dies, hangs in a phase beyond the deadline, or
+    can never get ready; UsageError before anything is started if the port is taken or the command cannot be executed.
     Whatever is raised (KeyboardInterrupt too), no process is left.
     """
     ports.require_free(spec.host, spec.port)

@@ -15,7 +15,7 @@ from mtpgate.server.diagnosis import Phase
 Edge = Literal["begin", "end"]
 Target = Phase | Literal["load", "capture_target", "capture_draft"]
 """A phase, or a name that the tracker resolves: ``load`` is target or draft by its turn, ``capture_target`` decode or
-verify by whether the launch speculates (and draft decode if the draft is loaded already: 0.4.3 prints one text for both)."""
+verify by whether the launch speculates, draft decode if the draft is loaded already (0.4.3 has one text for all)."""
 
 
 @dataclass(frozen=True)

@@ -32,9 +32,8 @@ class LogRecord:
 
 def records(line: str) -> Iterator[LogRecord]:
     """Split one line of a log file: at carriage returns, and where a record starts behind a progress bar."""
-    for piece in line.rstrip("\r\n").split("\r"):
-        if "\x1b" in piece:
-            piece = ANSI.sub("", piece)
+    plain = ANSI.sub("", line) if "\x1b" in line else line
+    for piece in plain.rstrip("\r\n").split("\r"):
         start = 0
         head: re.Match[str] | None = None
         for match in PREFIX.finditer(piece):
@@ -91,7 +90,7 @@ class PhaseSpan:
 
 @dataclass(frozen=True)
 class Timeline:
-    """The phases of one start-up, in the order in which they began. A phase may occur twice (target's and draft's pool)."""
+    """The phases of one start-up, in order of their begin. One may occur twice (the target's and the draft's pool)."""
 
     phases: tuple[PhaseSpan, ...] = ()
     by_rank: dict[str | None, tuple[PhaseSpan, ...]] = field(default_factory=dict)
@@ -143,7 +142,6 @@ class PhaseTracker:
         self._ranks: dict[str | None, list[_Open]] = {None: []}
         self._loads: dict[str | None, int] = {}
         self._begun: dict[tuple[str | None, Phase], int] = {}
-        self._start = PhaseEvent("preflight", "begin", None, 0.0)
         self._first_begin: float | None = None
 
     def feed(self, line: str, offset_seconds: float | None = None) -> list[PhaseEvent]:
@@ -179,6 +177,10 @@ class PhaseTracker:
         """The phase that ``rank`` itself entered last; the overall one for a rank that never printed one."""
         spans = self._ranks.get(rank)
         return spans[-1].phase if spans else self.current
+
+    def ranks(self) -> set[str | None]:
+        """The ranks that printed a phase so far (None: the main process, or the only rank)."""
+        return {rank for rank, spans in self._ranks.items() if spans}
 
     def timeline(self) -> Timeline:
         """What was seen so far."""

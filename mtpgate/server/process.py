@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
 import subprocess
@@ -154,16 +155,12 @@ class ServerProcess:
         if self._report is not None:
             return self._report
         began = time.monotonic()
-        try:
+        with contextlib.suppress(BrokenPipeError):  # The guardian may have ended already, and with it the server.
             os.write(self._control, f"stop {grace_seconds}\n".encode())
-        except BrokenPipeError:
-            pass  # The guardian has already ended, and with it the server.
         until = began + grace_seconds + 15.0
         while not self._status_closed and time.monotonic() < until:
-            try:
+            with contextlib.suppress(UsageError):  # The caller of start() is told already.
                 self._read_status(timeout=until - time.monotonic())
-            except UsageError:
-                pass  # Told to the caller of start().
         try:
             self._guardian.wait(timeout=1.0)
         except subprocess.TimeoutExpired:
