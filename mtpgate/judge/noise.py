@@ -59,6 +59,8 @@ class Noise:
     launches: int
     source: str
     """In words, for the verdict."""
+    estimated: bool = False
+    """From the launches' own spread, with Student's quantile; otherwise declared, with the normal one."""
 
     @property
     def margin(self) -> float:
@@ -88,26 +90,30 @@ def noise_of(
 def more_launches(noise: Noise, minimum_effect: float, *, alpha: float) -> int | None:
     """How many more accepted launches would make ``minimum_effect`` findable, if they spread as these do."""
     for launches in range(noise.launches + 1, MOST_LAUNCHES + 1):
-        if _choose(launches, noise.relative, noise.relative, alpha, inside=False).findable_drop <= minimum_effect:
+        quantile = _student(launches, alpha) if noise.estimated else noise.quantile
+        if replace(noise, launches=launches, quantile=quantile).findable_drop <= minimum_effect:
             return launches - noise.launches
     return None
 
 
 def _choose(launches: int, declared: float, spread: float | None, alpha: float, *, inside: bool) -> Noise:
     z = float(stats.norm.ppf(1 - alpha))
-    from_repeats = "from the spread of the repeats inside" if inside else "declared for this machine"
-    if spread is None or launches < SMALLEST_SAMPLE:
-        return Noise(declared, z, launches, f"{declared:.1%} {from_repeats}")
+    origin = "from the spread of the repeats inside" if inside else "declared for this machine"
+    assumed = Noise(declared, z, launches, f"{declared:.1%} {origin}")
+    if spread is None:
+        return assumed
+    estimate = max(spread, SMALLEST_NOISE)
+    sample = Noise(estimate, _student(launches, alpha), launches, f"{estimate:.1%} from {launches} launches", True)
     freedom = launches - 1
-    estimated = max(spread, SMALLEST_NOISE)
-    sample = Noise(
-        estimated, float(stats.t.ppf(1 - alpha, freedom)), launches, f"{estimated:.1%} from {launches} launches"
-    )
     if freedom * (spread / declared) ** 2 > float(stats.chi2.ppf(1 - REFUTED_AT, freedom)):
         return sample
-    known = sample if spread > declared else Noise(declared, 0.0, launches, f"{declared:.1%} {from_repeats}")
-    known = replace(known, quantile=z)
-    return min(sample, known, key=lambda noise: noise.margin)
+    if spread > declared:
+        assumed = replace(sample, quantile=z, estimated=False)
+    return min(sample, assumed, key=lambda noise: noise.margin)
+
+
+def _student(launches: int, alpha: float) -> float:
+    return float(stats.t.ppf(1 - alpha, launches - 1))
 
 
 def _median_error(launches: Sequence[Sequence[float]]) -> float:

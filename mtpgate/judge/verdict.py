@@ -22,7 +22,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from mtpgate.judge.baselines import BaselineLaunch
-from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE, Noise, more_launches, noise_of
+from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE, POWER, Noise, more_launches, noise_of
 from mtpgate.load.measurement import Measurement
 
 State = Literal["pass", "regression", "improvement", "unstable", "insufficient", "void", "no_baseline"]
@@ -181,14 +181,21 @@ def _words(verdict: Verdict, noise: Noise, minimum_effect: float) -> str:
         )
     elif verdict.state in ("regression", "improvement"):
         lines.append("  no accept lengths on both sides: all of it counts as step time")
-    if noise.findable_drop > minimum_effect:
-        lines.append(f"  a drop below {noise.findable_drop:.1%} could not have been found reliably; {_cure(verdict)}")
+    if verdict.state in ("pass", "insufficient"):
+        lines.append(
+            f"  a drop of {noise.findable_drop:.1%} would have been found (power {POWER:g})" + _cure(verdict, noise)
+        )
     if verdict.state == "improvement":
         lines.append("  the baseline is stale: accept this launch, with the reason for the gain")
     return "\n".join(lines)
 
 
-def _cure(verdict: Verdict) -> str:
-    if verdict.more_launches is None:
-        return "this machine is too noisy for the declared minimum effect: quiet it, or declare a larger one"
-    return f"accept {verdict.more_launches} more launch" + ("es" if verdict.more_launches > 1 else "")
+def _cure(verdict: Verdict, noise: Noise) -> str:
+    if verdict.state == "pass":
+        return ""
+    if verdict.more_launches is not None:
+        plural = "es" if verdict.more_launches > 1 else ""
+        return f", a smaller one not reliably: accept {verdict.more_launches} more launch{plural}"
+    if not noise.estimated:
+        return ", a smaller one not reliably: accept more launches, until their own spread replaces the declared noise"
+    return ", a smaller one not reliably: too noisy for the declared minimum effect; quiet the machine or raise it"
