@@ -4,6 +4,7 @@ pytest_plugins = [
     "fixtures.options",
     "fixtures.session",
     "fixtures.launches",
+    "fixtures.baselines",
     "fixtures.outcomes",
     "fixtures.allure_results",
     "fixtures.summary",

@@ -1,0 +1,173 @@
+"""``python -m mtpgate``: the one door for people."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from mtpgate.engine.environment import engine_missing
+from mtpgate.engine.model import ensure_model
+from mtpgate.errors import MtpgateError, UsageError
+from mtpgate.gpu.inventory import read_inventory
+from mtpgate.matrix.describe import describe, table
+from mtpgate.matrix.expand import expand
+from mtpgate.matrix.load import load_matrix
+from mtpgate.matrix.waivers import load_waivers
+from mtpgate.plan import Request, make_plan
+from mtpgate.report.page import render
+from mtpgate.server.diagnose import diagnose_file
+
+ROOT = Path(__file__).resolve().parent.parent
+BAD_USE = 2
+
+app = typer.Typer(
+    name="mtpgate",
+    help="The nightly gate for SGLang's multi-token prediction.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
+
+
+@app.command()
+def cells(
+    matrix: Annotated[Path | None, typer.Option(help="Matrix file; default: the one that fits this machine.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Show which cells a matrix comes to, and what is pruned, with the reason.
+
+    Example: python -m mtpgate cells --matrix matrices/rtx-pro-6000-dsv4-flash.yaml
+    """
+    # Any matrix can be looked at anywhere; only a launch needs its hardware.
+    path = matrix or make_plan(Request(ROOT)).path
+    waivers = ROOT / "matrices" / "known_bad.yaml"
+    expansion = expand(load_matrix(path), load_waivers(waivers) if waivers.exists() else ())
+    if as_json:
+        _print_json(describe(expansion))
+    else:
+        Console().print(table(expansion))
+
+
+@app.command()
+def diagnose(
+    log: Annotated[Path, typer.Argument(help="A server's log.")],
+    context: Annotated[
+        Path | None, typer.Option(help="JSON file with what is known besides the log (tp, mem_fraction_static, ...).")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Say what failed in a server's log: phase, kind, rank, evidence, advice.
+
+    Example: python -m mtpgate diagnose server.log --json
+    """
+    found = diagnose_file(_readable(log), _context(context))
+    if as_json:
+        content = asdict(found)
+        _print_json(
+            {key: content[key] for key in ("phase", "kind", "rank", "numbers", "advice", "not_advice", "evidence")}
+        )
+        return
+    console = Console(highlight=False, soft_wrap=True)
+    rank = f" on {found.rank}" if found.rank else ""
+    console.print(f"{found.kind} in {found.phase}{rank}: {found.summary}", markup=False)
+    for line in found.evidence:
+        console.print(f"  {line.line}: {line.text}", markup=False)
+
+
+@app.command()
+def doctor(as_json: Json = False) -> None:
+    """Say what this machine has, and what `pytest -m mtp` would do on it.
+
+    Example: python -m mtpgate doctor
+    """
+    inventory = read_inventory()
+    facts: dict[str, Any] = {
+        "gpus": [asdict(gpu) for gpu in inventory.gpus],
+        "driver": inventory.driver,
+        "no_gpus_because": inventory.why_none,
+        "cpu_engine": engine_missing(Path(sys.executable)) or "ready",
+    }
+    try:
+        plan = make_plan(Request(ROOT), inventory=inventory)
+        facts["would_run"] = {"matrix": plan.matrix.name, "cells": [cell.id for cell in plan.cells]}
+    except UsageError as error:
+        facts["would_run"] = {"error": str(error)}
+    if as_json:
+        _print_json(facts)
+        return
+    for gpu in inventory.gpus:
+        print(f"GPU {gpu.index}: {gpu.name}, {gpu.free_gib:.1f} of {gpu.total_gib:.1f} GiB free")
+    if not inventory.gpus:
+        print(f"GPUs: none ({inventory.why_none})")
+    print(f"CPU engine: {facts['cpu_engine']}")
+    would = facts["would_run"]
+    if "error" in would:
+        print(f"pytest -m mtp: would stop: {would['error']}")
+    else:
+        print(
+            f"pytest -m mtp: would launch {len(would['cells'])} cells of {would['matrix']}: {', '.join(would['cells'])}"
+        )
+
+
+@app.command()
+def model(
+    folder: Annotated[Path, typer.Argument(help="Where the model goes.")] = ROOT / ".cache" / "mtpgate" / "model",
+) -> None:
+    """Make the small MTP model that the CPU matrix serves.
+
+    Example: python -m mtpgate model
+    """
+    print(ensure_model(folder))
+
+
+@app.command()
+def report(out: Annotated[Path, typer.Option(help="The run's folder.")] = ROOT / "reports" / "out") -> None:
+    """Render the page of a stored run again.
+
+    Example: python -m mtpgate report --out reports/out
+    """
+    print(render(out))
+
+
+def _readable(path: Path) -> Path:
+    if not path.is_file():
+        raise UsageError(f"{path}: no such file; name a server's log")
+    return path
+
+
+def _context(path: Path | None) -> dict[str, object]:
+    if path is None:
+        return {}
+    try:
+        content = json.loads(_readable(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{path}: not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UsageError(f"{path}: expected a JSON object, found {type(content).__name__}")
+    # A whole case file may be given as well as its context.
+    inner = content.get("context", content)
+    return dict(inner) if isinstance(inner, dict) else content
+
+
+def _print_json(value: object) -> None:
+    print(json.dumps(value, indent=2, ensure_ascii=False, default=str))
+
+
+def main() -> None:
+    """Run a command; what a person asked wrongly ends in one message and exit code 2."""
+    try:
+        app()
+    except MtpgateError as error:
+        print(f"mtpgate: {error}", file=sys.stderr)
+        sys.exit(BAD_USE)
+
+
+if __name__ == "__main__":
+    main()
