@@ -1,7 +1,8 @@
 """Bars as inline SVG, one for each row of a table whose cells hold the same figures as text.
 
 Lengths are percentages of the bar's width, so that a chart fits a phone as well as a wide screen without scaling its
-text; colours are CSS classes of the page, so that it follows dark mode and print. Each has a title for screen readers.
+text; colours are CSS classes of the page, so that it follows dark mode and print. Each has a title, which says its
+figures to a screen reader; the table's text says the rest (the phases of a start-up).
 The same input gives the same bytes.
 """
 
@@ -9,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from mtpgate.report.records import LaunchRecord, MeasurementRecord, PhaseSpan
 from mtpgate.report.text import clean
@@ -51,8 +52,7 @@ def startup_bar(launch: LaunchRecord, scale: float) -> Markup:
     parts = []
     for span, seconds, died in phases(launch):
         shown = "died" if died else phase_class(span.name)
-        title = f"{span.name}: {seconds:.1f} s{', failed here' if died else ''}"
-        parts.append(_rect(span.begin / scale, seconds / scale, shown, title))
+        parts.append(_rect(span.begin / scale, seconds / scale, shown))
     if not parts:
         parts.append(_rect(0, launch.startup_seconds / scale, "died" if launch.state == "failed" else "p-other"))
     verb = "ready after" if launch.state == "ready" else "failed after"
@@ -90,11 +90,8 @@ def _svg(label: str, parts: Sequence[Markup]) -> Markup:
     )
 
 
-def _rect(begin: float, length: float, css: str, title: str = "") -> Markup:
-    inner = Markup("><title>{}</title></rect>").format(clean(title)) if title else Markup("/>")
-    return Markup('<rect x="{}%" width="{}%" y="3" height="14" class="{}"{}').format(
-        _share(begin), _share(length), escape(css), inner
-    )
+def _rect(begin: float, length: float, css: str) -> Markup:
+    return Markup('<rect x="{}%" width="{}%" y="3" height="14" class="{}"/>').format(_share(begin), _share(length), css)
 
 
 def _tick(place: float, css: str) -> Markup:

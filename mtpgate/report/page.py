@@ -15,10 +15,10 @@ from markupsafe import Markup
 from mtpgate.errors import InfrastructureFault
 from mtpgate.report import charts
 from mtpgate.report.advice import advice_lines, useless_advice
-from mtpgate.report.outcome import STATES, WORDS, Outcome, Row, judge_run
-from mtpgate.report.records import MeasurementRecord
+from mtpgate.report.outcome import STATES, WORDS, Row, judge_run
+from mtpgate.report.records import MeasurementRecord, WaiverRecord
 from mtpgate.report.run import CellRun, Run, load_run
-from mtpgate.report.sentence import first_line, headline, row_message
+from mtpgate.report.sentence import first_line, headline, row_message, ways
 from mtpgate.report.text import bounded, clean, duration, elapsed, log_tail, moment, percent
 
 FULL_FAILURES = 40
@@ -59,10 +59,11 @@ def page(run: Run) -> str:
             outcome=outcome,
             headline=headline(run, outcome),
             seconds=elapsed(run.info.started, run.finished.finished) if run.finished else None,
-            workloads=_workloads(run),
+            workloads=workloads_of(run),
             anchors={cell.id: index for index, cell in enumerate(run.cells)},
             broken={row.cell.id for row in outcome.broken_rows},
             failures=red[:FULL_FAILURES],
+            ways=ways(red),
             shown_in_full={row.cell.id for row in red[:FULL_FAILURES]},
             more_failures=red[FULL_FAILURES:],
             waived=[row for row in outcome.rows if row.records("known_bad")],
@@ -106,6 +107,7 @@ def _environment() -> jinja2.Environment:
         "useless_advice": useless_advice,
         "charts": charts,
         "facts": _facts,
+        "fastest": _fastest,
         "is_web_link": lambda text: str(text or "").startswith(("https://", "http://")),
         "log_of": _log_of,
         "message_of": row_message,
@@ -113,6 +115,7 @@ def _environment() -> jinja2.Environment:
         "scale_for": _scale_for,
         "tail_of": lambda run, cell: log_tail(run.root / _log_of(cell)),
         "measurement_of": _measurement_of,
+        "waiver_of": _waiver_of,
     }
     return environment
 
@@ -140,13 +143,40 @@ def accept_length(cell: CellRun) -> float | None:
     return next((record.accept_length for record in cell.measurements if record.accept_length is not None), None)
 
 
-def _workloads(run: Run) -> list[str]:
+def workloads_of(run: Run) -> dict[str, int]:
+    """Each workload's name and its concurrency, the smallest first."""
     found = {record.workload: record.concurrency for cell in run.cells for record in cell.measurements}
-    return sorted(found, key=lambda workload: (found[workload], workload))
+    return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
+
+
+def _fastest(run: Run, workload: str) -> str:
+    """Which cell is fastest, and by how much against the reference: what the matrix was launched to find out."""
+    speeds = {
+        cell.id: record.output_tokens_per_second
+        for cell in run.cells
+        if (record := _measurement_of(cell, workload)) and not record.void
+    }
+    if len(speeds) < 2:
+        return ""
+    best = max(speeds, key=lambda cell: speeds[cell])
+    reference = next((cell.id for cell in run.cells if cell.info.is_reference and speeds.get(cell.id)), None)
+    said = f"Fastest: {best}, {speeds[best]:.1f} tokens/s"
+    if reference is None:
+        return f"{said}."
+    return (
+        f"{said}, {speeds[best] / speeds[reference]:.2f} x {reference}."
+        if best != reference
+        else f"{said} (reference)."
+    )
 
 
 def _measurement_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
     return next((record for record in cell.measurements if record.workload == workload), None)
+
+
+def _waiver_of(cell: CellRun, check: str) -> WaiverRecord:
+    found = (waiver for waiver in cell.info.waivers if waiver.check == check)
+    return next(found, WaiverRecord(check=check, reason="no waiver is recorded"))
 
 
 def _scale_for(run: Run, workload: str) -> float:
@@ -171,8 +201,8 @@ def _facts(value: Mapping[str, object] | None) -> list[tuple[str, str]]:
     for key, item in (value or {}).items():
         if isinstance(item, str | int | float | bool) and item != "":
             text = f"{item:.4g}" if isinstance(item, float) else str(item)
-            shown.append((str(key).replace("_", " "), first_line(text, 200)))
+            shown.append((str(key).replace("_", " ").replace(" gib", " GiB"), first_line(text, 200)))
     return shown
 
 
-__all__ = ["Outcome", "accept_length", "page", "render"]
+__all__ = ["accept_length", "page", "render", "workloads_of"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -91,10 +91,13 @@ def load_run(root: Path) -> Run:
     for check in checks.values():
         # A check of a cell that run.json does not know is shown rather than dropped.
         records.setdefault(check.cell, CellRecord(id=check.cell))
+    by_cell: dict[str, list[CheckRecord]] = {cell: [] for cell in records}
+    for check in checks.values():
+        by_cell[check.cell].append(check)
     return Run(
         root=root,
         info=info,
-        cells=tuple(_load_cell(reader, record, checks) for record in records.values()),
+        cells=tuple(_load_cell(reader, record, by_cell[record.id]) for record in records.values()),
         expected=reader.document("expected.json", tuple[ExpectedCheck, ...]),
         lost=reader.document("lost.json", tuple[LostCheck, ...]) or (),
         finished=reader.document("finished.json", FinishRecord),
@@ -102,7 +105,7 @@ def load_run(root: Path) -> Run:
     )
 
 
-def _load_cell(reader: _Reader, info: CellRecord, checks: Mapping[str, CheckRecord]) -> CellRun:
+def _load_cell(reader: _Reader, info: CellRecord, checks: Iterable[CheckRecord]) -> CellRun:
     folder = f"cells/{folder_name(info.id)}"
     launch = reader.document(f"{folder}/launch.json", LaunchRecord)
     measurements = {
@@ -111,7 +114,7 @@ def _load_cell(reader: _Reader, info: CellRecord, checks: Mapping[str, CheckReco
     return CellRun(
         info=info,
         folder=folder,
-        checks=tuple(check for check in checks.values() if check.cell == info.id),
+        checks=tuple(checks),
         launch=launch,
         measurements=tuple(sorted(measurements.values(), key=lambda record: (record.concurrency, record.workload))),
         parity=reader.document(f"{folder}/parity.json", dict[str, Any]),
@@ -133,7 +136,7 @@ class _Reader:
             envelope = json.loads(text)
             schema = envelope["schema"]
             if isinstance(schema, int) and schema <= SCHEMA:
-                return TypeAdapter(kind).validate_python(envelope["value"])
+                return _adapter(kind).validate_python(envelope["value"])
         except (ValueError, KeyError, TypeError) as error:
             self.problems.append(f"{name} cannot be read: {_first_line(error)}.")
             return None
@@ -144,7 +147,7 @@ class _Reader:
     def lines(self, name: str, kind: type[T]) -> list[T]:
         values: list[T] = []
         unreadable = 0
-        adapter = TypeAdapter(kind)
+        adapter = _adapter(kind)
         for line in (self._text(name) or "").split("\n"):
             if line.strip():
                 try:
@@ -163,6 +166,16 @@ class _Reader:
         except OSError as error:
             self.problems.append(f"{name} cannot be read: {error.strerror or error}.")
             return None
+
+
+_ADAPTERS: dict[Any, TypeAdapter[Any]] = {}
+
+
+def _adapter(kind: type[T]) -> TypeAdapter[T]:
+    # Building one takes milliseconds, and a run has a file or more for each cell.
+    if kind not in _ADAPTERS:
+        _ADAPTERS[kind] = TypeAdapter(kind)
+    return _ADAPTERS[kind]
 
 
 def _first_line(error: Exception) -> str:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mtpgate.report.advice import next_step
 from mtpgate.report.outcome import WORDS, Outcome, Row, unsure_measurements
 from mtpgate.report.run import Run
+
+LISTED = 2
+"""So many further cells are named in the sentence; more are only counted."""
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ def headline(run: Run, outcome: Outcome) -> Headline:
     if outcome.light == "empty":
         return _nothing(outcome)
     waived = f"; {outcome.counts['known_bad']} known bad (waived)" if outcome.counts.get("known_bad") else ""
+    waived += f", {outcome.counts['blocked']} blocked by that" if outcome.counts.get("blocked") else ""
     well = f"{_count(outcome.counts['passed'], 'check')} of {_count(len(outcome.rows), 'cell')} passed{waived}."
     return _unjudged(run, outcome, well) if outcome.light == "unjudged" else Headline(well)
 
@@ -85,19 +88,42 @@ def _about(rows: Sequence[Row], outcome: Outcome, what: str) -> tuple[str, str]:
     first = rows[0]
     check, said, step = row_message(first)
     said = said if first.cell.id in said else f"{first.cell.id} {check}: {said}"
-    alike = Counter(_group(row) for row in rows)[_group(first)] - 1
-    others = len(rows) - 1 - alike
-    more = [f"{_count(alike, 'more cell')} the same way"] if alike else []
-    more += [f"{_count(others, 'more cell')} otherwise"] if others else []
-    tail = f" Also {' and '.join(more)}." if more else ""
+    alike = [row for row in rows[1:] if _group(row) == _group(first)]
+    others = [row for row in rows[1:] if row not in alike]
+    tail = f" The same in {_listed(alike, _id)}." if alike else ""
+    if others:
+        tail += f" Also {_listed(others, _id_and_check)}{'' if len(others) <= LISTED else ' in other ways'}."
     return f"{len(rows)} of {_count(len(outcome.rows), 'cell')} {what}: {_stop(said)}{tail}", step
+
+
+def _listed(rows: Sequence[Row], name: Callable[[Row], str]) -> str:
+    return " and ".join(name(row) for row in rows) if len(rows) <= LISTED else _count(len(rows), "more cell")
+
+
+def _id(row: Row) -> str:
+    return row.cell.id
+
+
+def _id_and_check(row: Row) -> str:
+    return f"{row.cell.id} ({row_message(row)[0]})"
+
+
+def ways(rows: Sequence[Row]) -> list[tuple[str, list[Row]]]:
+    """Failing cells by how they failed (check and state; at start-up also phase and kind), the commonest first."""
+    found: dict[tuple[str, ...], list[Row]] = {}
+    for row in rows:
+        found.setdefault(_group(row), []).append(row)
+    return [
+        (", ".join(part for part in way if part), alike)
+        for way, alike in sorted(found.items(), key=lambda x: -len(x[1]))
+    ]
 
 
 def _group(row: Row) -> tuple[str, ...]:
     check, _, _ = row_message(row)
     launch = row.cell.launch
     diagnosis = (launch.diagnosis if launch and check == "startup" else None) or {}
-    return check, str(diagnosis.get("phase", "")), str(diagnosis.get("kind", ""))
+    return f"{check} {WORDS[row.worst]}", str(diagnosis.get("phase", "")), str(diagnosis.get("kind", ""))
 
 
 def _nothing(outcome: Outcome) -> Headline:
