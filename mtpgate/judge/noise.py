@@ -24,7 +24,7 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from scipy import stats
+from scipy import special
 
 from mtpgate.judge.baselines import BaselineLaunch
 
@@ -70,7 +70,7 @@ class Noise:
     @property
     def findable_drop(self) -> float:
         """The smallest true drop that falls below the bound with probability POWER."""
-        return self.margin + float(stats.norm.ppf(POWER)) * self.relative * math.sqrt(1 + 1 / self.launches)
+        return self.margin + float(special.ndtri(POWER)) * self.relative * math.sqrt(1 + 1 / self.launches)
 
 
 def noise_of(
@@ -97,7 +97,7 @@ def more_launches(noise: Noise, minimum_effect: float, *, alpha: float) -> int |
 
 
 def _choose(launches: int, declared: float, spread: float | None, alpha: float, *, inside: bool) -> Noise:
-    z = float(stats.norm.ppf(1 - alpha))
+    z = float(special.ndtri(1 - alpha))
     origin = "from the spread of the repeats inside" if inside else "declared for this machine"
     assumed = Noise(declared, z, launches, f"{declared:.1%} {origin}")
     if spread is None:
@@ -105,7 +105,7 @@ def _choose(launches: int, declared: float, spread: float | None, alpha: float, 
     estimate = max(spread, SMALLEST_NOISE)
     sample = Noise(estimate, _student(launches, alpha), launches, f"{estimate:.1%} from {launches} launches", True)
     freedom = launches - 1
-    if freedom * (spread / declared) ** 2 > float(stats.chi2.ppf(1 - REFUTED_AT, freedom)):
+    if freedom * (spread / declared) ** 2 > float(special.chdtri(freedom, REFUTED_AT)):
         return sample
     if spread > declared:
         assumed = replace(sample, quantile=z, estimated=False)
@@ -113,7 +113,7 @@ def _choose(launches: int, declared: float, spread: float | None, alpha: float, 
 
 
 def _student(launches: int, alpha: float) -> float:
-    return float(stats.t.ppf(1 - alpha, launches - 1))
+    return float(special.stdtrit(launches - 1, 1 - alpha))
 
 
 def _median_error(launches: Sequence[Sequence[float]]) -> float:
