@@ -5,13 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 _USUAL: Mapping[str, str] = {
-    "startup": "Read the last lines of the server's log, then start this cell alone with the command below.",
-    "parity": "Run this cell alone; if the answers differ again, speculation changes what the model says: "
-    "compare with the last SGLang that agreed.",
-    "acceptance": "Look whether the draft's weights, num_steps or the chat template changed: a low accept length is "
-    "a slow server that answers right.",
-    "throughput": "Run this cell alone; if it is slow again, see whether its accept length or its step time moved.",
-    "serving": "Read the last lines of the server's log from the time of the failure.",
+    "startup": "Read the end of the server's log, then start this cell alone.",
+    "parity": "Run this cell alone; if it differs again, speculation changes answers.",
+    "acceptance": "See whether the draft weights, num_steps or the template changed.",
+    "throughput": "Run it alone; if slow again, see if accept length or step time moved.",
+    "serving": "Read the server's log around the time of the failure.",
 }
 
 
@@ -24,7 +22,7 @@ def next_step(check: str, state: str, diagnosis: Mapping[str, object] | None) ->
     advice = advice_lines(diagnosis) if check == "startup" else []
     if advice:
         return f"{advice[0][0].upper()}{advice[0][1:]}."
-    return _USUAL.get(check, "Run this cell alone with the command below.")
+    return _USUAL.get(check, "Run this cell alone.")
 
 
 def advice_lines(diagnosis: Mapping[str, object] | None) -> list[str]:

@@ -4,7 +4,7 @@ The light is the worst that is true of the run:
 
 1. ``red``: a check failed, a waived check passes again, or a launch failed though no check says so;
 2. ``cut``: the run did not come to its end, or checks that were collected have no outcome;
-3. ``broken``: the machine failed, so there is no answer about the product;
+3. ``broken``: the machine failed, so there is no answer about the product, or something beside the checks failed;
 4. ``empty``: no check passed at all;
 5. ``unjudged``: all is well except that a speed has nothing to be compared with, or too little;
 6. ``green``.
@@ -17,23 +17,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from mtpgate.report.records import CHECKS, CheckRecord, MeasurementRecord
+from mtpgate.report.records import BY_SEVERITY, CHECKS, CheckRecord, MeasurementRecord
 from mtpgate.report.run import CellRun, Run
 
 Light = Literal["red", "cut", "broken", "empty", "unjudged", "green"]
 
-STATES = (
-    "failed",
-    "broken",
-    "fixed",
-    "lost",
-    "not_reached",
-    "blocked",
-    "no_baseline",
-    "known_bad",
-    "passed",
-    "skipped",
-)
+STATES: tuple[str, ...] = (*BY_SEVERITY[:3], "lost", "not_reached", *BY_SEVERITY[3:])
 """All states of a cell's check, worst first; the state of several tests of one check is the worst of theirs."""
 
 WORDS: Mapping[str, str] = {
@@ -44,6 +33,7 @@ WORDS: Mapping[str, str] = {
     "not_reached": "not run",
     "blocked": "blocked",
     "no_baseline": "no baseline",
+    "insufficient": "too little data",
     "known_bad": "known bad",
     "passed": "passed",
     "skipped": "skipped",
@@ -152,13 +142,19 @@ def unsure_measurements(run: Run) -> tuple[tuple[CellRun, MeasurementRecord], ..
     )
 
 
+def fails_elsewhere(run: Run, outcome: Outcome) -> bool:
+    """pytest says that something failed, and it was none of the cells' checks."""
+    status = run.finished.exit_status if run.finished else 0
+    return status == 1 and not outcome.red_rows and not outcome.broken_rows
+
+
 def _light(run: Run, outcome: Outcome) -> Light:
     lights: tuple[tuple[Light, bool], ...] = (
         ("red", bool(outcome.red_rows)),
         ("cut", run.is_cut_short),
-        ("broken", bool(outcome.broken_rows)),
+        ("broken", bool(outcome.broken_rows) or fails_elsewhere(run, outcome)),
         ("empty", not outcome.counts.get("passed")),
-        ("unjudged", bool(outcome.counts.get("no_baseline") or unsure_measurements(run))),
+        ("unjudged", bool({"no_baseline", "insufficient"} & set(outcome.counts) or unsure_measurements(run))),
     )
     return next((light for light, is_true in lights if is_true), "green")
 

@@ -16,7 +16,7 @@ from mtpgate.errors import InfrastructureFault
 from mtpgate.report import charts
 from mtpgate.report.advice import advice_lines, useless_advice
 from mtpgate.report.outcome import STATES, WORDS, Row, judge_run
-from mtpgate.report.records import MeasurementRecord, WaiverRecord
+from mtpgate.report.records import CheckRecord, MeasurementRecord, WaiverRecord
 from mtpgate.report.run import CellRun, Run, load_run
 from mtpgate.report.sentence import first_line, headline, row_message, ways
 from mtpgate.report.text import bounded, clean, duration, elapsed, log_tail, moment, percent
@@ -115,7 +115,8 @@ def _environment() -> jinja2.Environment:
         "scale_for": _scale_for,
         "tail_of": lambda run, cell: log_tail(run.root / _log_of(cell)),
         "measurement_of": _measurement_of,
-        "waiver_of": _waiver_of,
+        "excused": _excused,
+        "seen": _seen,
     }
     return environment
 
@@ -174,9 +175,20 @@ def _measurement_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
     return next((record for record in cell.measurements if record.workload == workload), None)
 
 
-def _waiver_of(cell: CellRun, check: str) -> WaiverRecord:
-    found = (waiver for waiver in cell.info.waivers if waiver.check == check)
-    return next(found, WaiverRecord(check=check, reason="no waiver is recorded"))
+def _excused(row: Row) -> list[tuple[CheckRecord, WaiverRecord, list[str]]]:
+    """The known-bad checks of a cell with their waivers; those that only followed from one are named with it."""
+    waivers = {waiver.check: waiver for waiver in row.cell.info.waivers}
+    records = row.records("known_bad")
+    own = [record for record in records if record.check in waivers] or list(records)
+    also = list(dict.fromkeys(record.check for record in records if record not in own))
+    unknown = WaiverRecord(check="", reason="no waiver is recorded")
+    return [(record, waivers.get(record.check, unknown), also if record is own[0] else []) for record in own]
+
+
+def _seen(record: CheckRecord) -> str:
+    """What failed, without the waiver's reason in front of it."""
+    head, _, rest = record.message.partition("\n")
+    return first_line(rest if head.startswith("known bad:") and rest.strip() else record.message)
 
 
 def _scale_for(run: Run, workload: str) -> float:

@@ -16,10 +16,25 @@ SCHEMA = 1
 CheckName = Literal["startup", "parity", "acceptance", "throughput", "serving"]
 CHECKS: tuple[CheckName, ...] = get_args(CheckName)
 
-CheckState = Literal["passed", "failed", "broken", "known_bad", "fixed", "blocked", "no_baseline", "skipped"]
+CheckState = Literal[
+    "passed", "failed", "broken", "known_bad", "fixed", "blocked", "no_baseline", "insufficient", "skipped"
+]
 """``failed``: the product's fault; ``broken``: the machine's; ``known_bad``: failed as its waiver excuses;
 ``fixed``: waived, yet it passes; ``blocked``: not asked because the cell's launch failed;
-``no_baseline``: measured, with nothing to compare."""
+``no_baseline``: measured, with nothing to compare; ``insufficient``: measured, with too little to compare."""
+
+BY_SEVERITY: tuple[CheckState, ...] = (
+    "failed",
+    "broken",
+    "fixed",
+    "blocked",
+    "no_baseline",
+    "insufficient",
+    "known_bad",
+    "passed",
+    "skipped",
+)
+"""All states, worst first."""
 
 
 @dataclass(frozen=True)

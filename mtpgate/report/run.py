@@ -12,6 +12,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from mtpgate.errors import UsageError
 from mtpgate.report.records import (
+    BY_SEVERITY,
     SCHEMA,
     CellRecord,
     CheckRecord,
@@ -25,6 +26,8 @@ from mtpgate.report.records import (
 from mtpgate.report.store import folder_name
 
 T = TypeVar("T")
+
+_STOPPED = {2: "interrupted", 3: "an internal error of pytest", 4: "wrong usage of pytest"}
 
 
 @dataclass(frozen=True)
@@ -73,7 +76,14 @@ class Run:
     @property
     def is_cut_short(self) -> bool:
         """True if the run was killed, stopped early or lost checks (or is still going on)."""
-        return self.finished is None or bool(self.finished.reason) or bool(self.missing) or bool(self.lost)
+        return self.finished is None or bool(self.stopped_because) or bool(self.missing) or bool(self.lost)
+
+    @property
+    def stopped_because(self) -> str:
+        """Why the run stopped before its end, if it says so; pytest's exit statuses above 1 say so as well."""
+        if self.finished is None:
+            return ""
+        return self.finished.reason or _STOPPED.get(self.finished.exit_status, "")
 
 
 def load_run(root: Path) -> Run:
@@ -86,7 +96,7 @@ def load_run(root: Path) -> Run:
     if info is None:
         what = reader.problems[0] if reader.problems else f"No run is stored in {root} (no run.json there)."
         raise UsageError(f"{what} Run `pytest -m mtp` first, or name the folder of another run.")
-    checks = {check.test_id: check for check in reader.lines("checks.jsonl", CheckRecord)}
+    checks = _worst_of_each(reader.lines("checks.jsonl", CheckRecord))
     records = {cell.id: cell for cell in info.cells}
     for check in checks.values():
         # A check of a cell that run.json does not know is shown rather than dropped.
@@ -103,6 +113,16 @@ def load_run(root: Path) -> Run:
         finished=reader.document("finished.json", FinishRecord),
         problems=tuple(reader.problems),
     )
+
+
+def _worst_of_each(records: Iterable[CheckRecord]) -> dict[str, CheckRecord]:
+    """A test may report twice, e.g. a pass and then a clean-up that broke: what is worse counts, else what is later."""
+    found: dict[str, CheckRecord] = {}
+    for record in records:
+        known = found.get(record.test_id)
+        if known is None or BY_SEVERITY.index(record.state) <= BY_SEVERITY.index(known.state):
+            found[record.test_id] = record
+    return found
 
 
 def _load_cell(reader: _Reader, info: CellRecord, checks: Iterable[CheckRecord]) -> CellRun:

@@ -9,6 +9,8 @@ from mtpgate.report.advice import next_step
 from mtpgate.report.outcome import WORDS, Outcome, Row, unsure_measurements
 from mtpgate.report.run import Run
 
+_RECORD_MORE = "Run these cells again; where too little is recorded, record more: `pytest -m mtp --record-baselines`."
+
 LISTED = 2
 """So many further cells are named in the sentence; more are only counted."""
 
@@ -32,6 +34,11 @@ def headline(run: Run, outcome: Outcome) -> Headline:
     if outcome.light == "cut":
         return Headline(_cut(run, outcome), "Run `pytest -m mtp` again; what was reported is below.")
     if outcome.light == "broken":
+        if not outcome.broken_rows:
+            return Headline(
+                "pytest says that something failed, though no check of a cell did.",
+                "Look at pytest's own output: it is something beside the checks.",
+            )
         return Headline(*_about(outcome.broken_rows, outcome, "got no answer, because the machine failed"))
     if outcome.light == "empty":
         return _nothing(outcome)
@@ -61,7 +68,7 @@ def row_message(row: Row) -> tuple[str, str, str]:
 
 
 def _cut(run: Run, outcome: Outcome) -> str:
-    why = f" ({first_line(run.finished.reason)})" if run.finished and run.finished.reason else ""
+    why = f" ({first_line(run.stopped_because)})" if run.stopped_because else ""
     lost = f" {len(run.lost)} lost with their worker." if run.lost else ""
     killed = "" if run.finished else " The run was killed, or is still going on."
     return f"{outcome.reported} of {_count(outcome.collected, 'check')} reported{why}.{lost}{killed}"
@@ -76,11 +83,18 @@ def _unjudged(run: Run, outcome: Outcome, well: str) -> Headline:
             "If this run is as it should be, record it: `pytest -m mtp --record-baselines`.",
         )
     unsure = unsure_measurements(run)
+    if not unsure:
+        row = next(row for row in outcome.rows if "insufficient" in row.marks.values())
+        said = (
+            first_line(row.records("insufficient")[0].message) or f"{row.cell.id} was measured too rarely to be judged"
+        )
+        return Headline(f"{_stop(said)} All else is well: {well}", _RECORD_MORE)
     cell, measurement = unsure[0]
-    more = f" ({len(unsure) - 1} more alike)" if len(unsure) > 1 else ""
+    more = f" {_count(len(unsure) - 1, 'more measurement')} alike." if len(unsure) > 1 else ""
     text = f": {first_line(measurement.verdict_text)}" if measurement.verdict_text else ""
-    said = _stop(f"{cell.id} {measurement.workload} is {measurement.verdict_state}{more}{text}")
-    return Headline(f"{said} All else is well: {well}", "Run these cells again; where it is insufficient, record more.")
+    named = measurement.verdict_text if cell.id in measurement.verdict_text else ""
+    said = _stop(first_line(named) or f"{cell.id} {measurement.workload} is {measurement.verdict_state}{text}") + more
+    return Headline(f"{said} All else is well: {well}", _RECORD_MORE)
 
 
 def _about(rows: Sequence[Row], outcome: Outcome, what: str) -> tuple[str, str]:

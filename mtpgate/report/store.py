@@ -88,7 +88,7 @@ class Store:
         self._write(self.root / "expected.json", list(checks))
 
     def add_check(self, record: CheckRecord) -> None:
-        """Append an outcome. Of two for the same test id the later one counts."""
+        """Append an outcome. Of two for the same test id the worse one counts, else the later."""
         self._append(self.root / "checks.jsonl", record)
 
     def write_lost(self, checks: Sequence[LostCheck]) -> None:

@@ -23,6 +23,7 @@ _SHORT: Mapping[str, tuple[str, str]] = {
     "not_reached": ("no run", "yellow"),
     "blocked": ("block", "dim"),
     "no_baseline": ("nobase", "yellow"),
+    "insufficient": ("few", "yellow"),
     "known_bad": ("known", "magenta"),
     "passed": ("ok", "green"),
     "skipped": ("skip", "dim"),
@@ -34,7 +35,7 @@ _LIGHTS = {"red": "bold red", "green": "bold green"}
 _FAILURES = 3
 
 
-def summary(run: Run, *, width: int = 80, height: int = 24, terminal: bool = False, report: str = "") -> str:
+def render_summary(run: Run, *, width: int = 80, height: int = 24, terminal: bool = False, report: str = "") -> str:
     """The summary of ``run`` as text of at most ``width`` columns and ``height`` lines (16 or more).
 
     ``terminal`` adds colour; without it the text is plain. ``report`` is where the page lies, for the last line.

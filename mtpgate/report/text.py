@@ -77,3 +77,11 @@ def percent(value: float, base: float) -> str:
     change = (value / base - 1) * 100
     sign = "+" if change >= 0 else MINUS
     return f"{sign}{abs(change):.1f} %"
+
+
+def epoch_ms(stamp: str) -> int:
+    """Milliseconds from the epoch to an ISO time; 0 for what is none."""
+    try:
+        return round(datetime.datetime.fromisoformat(stamp).timestamp() * 1000)
+    except ValueError:
+        return 0
