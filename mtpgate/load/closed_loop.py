@@ -23,6 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from typing import Any
 from urllib.parse import urlsplit
 
 from mtpgate.errors import UsageError
@@ -94,10 +95,12 @@ class _Load:
         self._slots: list[StreamProtocol] = []
         self._in_flight = 0
         self._failed = False
+        self._exception: BaseException | None = None
 
     async def run(self, host: str, port: int) -> LoadRun:
         loop = asyncio.get_running_loop()
         self._done = asyncio.Event()
+        loop.set_exception_handler(self._broken)
         try:
             refusal = await self._connect(loop, host, port)
             if refusal is not None:
@@ -109,6 +112,8 @@ class _Load:
             await self._done.wait()
             cpu_share, loop_lag = probe.stop()
             watch.cancel()
+            if self._exception is not None:
+                raise self._exception
         finally:
             for slot in self._slots:
                 slot.close()
@@ -152,6 +157,15 @@ class _Load:
             for other in self._slots:
                 other.fail(STOPPED)
         self._next(slot)
+
+    def _broken(self, loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        """uvloop hands over here what a signal handler raises (a test's time-out), which must end the load."""
+        exception = context.get("exception")
+        if exception is None:
+            loop.default_exception_handler(context)
+        elif self._exception is None:
+            self._exception = exception
+            self._done.set()
 
     async def _watch(self) -> None:
         """One timer for all slots, so that the time-out costs nothing on the read path."""

@@ -58,7 +58,7 @@ class _Answering:
         self.server, self.reader, self.writer = server, reader, writer
 
     async def serve(self) -> None:
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
+        with suppress(asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
             while True:
                 head = await self.reader.readuntil(b"\r\n\r\n")
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import itertools
 import re
+import signal
 import socket
 import statistics
 
 import pytest
 
 from mtpgate.errors import UsageError
+from mtpgate.load import closed_loop
 from mtpgate.load.closed_loop import STOPPED, run_load
 from mtpgate.load.figures import tokens_per_event
 from mtpgate.load.measurement import RequestRecord
@@ -168,3 +171,31 @@ def test_the_client_reports_its_own_health():
     assert 0 < health.cpu_share < 1
     assert 1 < health.in_flight_mean <= 2.001
     assert health.turnaround_max_seconds >= 0
+
+
+def test_the_standard_event_loop_serves_as_well(monkeypatch):
+    monkeypatch.setattr(closed_loop, "new_event_loop", asyncio.new_event_loop)
+    with stream_server(Script(tokens_per_event=3)) as server:
+        run = load(server, count=6, concurrency=3)
+    assert [record.error for record in run.records] == [None] * 6
+
+
+@pytest.mark.parametrize("loop", [closed_loop.new_event_loop, asyncio.new_event_loop])
+def test_an_exception_from_a_signal_handler_ends_the_load(loop, monkeypatch):
+    """That is how pytest-timeout ends a test."""
+
+    class Alarm(BaseException):
+        pass
+
+    def ring(*_: object) -> None:
+        raise Alarm
+
+    monkeypatch.setattr(closed_loop, "new_event_loop", loop)
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        with stream_server(Script(hang_after=1)) as server, pytest.raises(Alarm):
+            signal.setitimer(signal.ITIMER_REAL, 0.3)
+            load(server, idle_timeout_seconds=10.0)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
