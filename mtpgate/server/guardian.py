@@ -5,8 +5,8 @@ package, so that it starts in milliseconds and in any directory). It
 
 * becomes a *child subreaper*: whatever the server forks, double-forks or daemonizes becomes a descendant of it;
 * starts the command in a session of its own, with ``PR_SET_PDEATHSIG = SIGKILL`` in case the guardian is killed;
-* reads ``CONTROL_FD``: a line ``stop SECONDS`` asks for SIGTERM to the group and, SECONDS later, SIGKILL to all that is
-  left. End of file means that the suite is gone (even by ``kill -9``), and is answered in the same way within a second;
+* reads ``CONTROL_FD``: a line ``stop SECONDS`` asks for SIGTERM to the command and, SECONDS later, SIGKILL to all that
+  is left. End of file means that the suite is gone (even by ``kill -9``), and is answered likewise, within a second;
 * writes to ``STATUS_FD``: ``pid N`` after the start, ``error TEXT`` if there was none, ``exit N`` when the command
   ended (negative: by a signal), ``survivor N NAME`` for each descendant that had to be killed after that.
 
@@ -147,13 +147,19 @@ class Guardian:
         return float(seconds) if word == "stop" else None
 
     def end(self, grace_seconds: float, *, terminate: bool) -> None:
-        """SIGTERM to the server's group (if asked), then SIGKILL to every descendant that is left."""
+        """SIGTERM to the server (if asked), then SIGKILL to every descendant that is left."""
         if terminate and not self.exited:
-            os.killpg(self.pid, signal.SIGTERM)
+            # Not to its group: SGLang's main process takes a scheduler that ends on SIGTERM for a crash (exit 137 after
+            # 6 s instead of 0 after 1).
+            os.kill(self.pid, signal.SIGTERM)
         self.control = -1  # Readable for good once the suite is gone: not worth waking up for any more.
         until = time.monotonic() + grace_seconds
-        while time.monotonic() < until and descendants(os.getpid()):
-            self.wait_event(min(0.05, until - time.monotonic()))
+        while not self.exited and time.monotonic() < until:
+            self.wait_event(until - time.monotonic())
+        if self.exited:  # Its children are then on their own way out, or will never go.
+            until = time.monotonic() + AFTER_EXIT_GRACE_SECONDS
+            while time.monotonic() < until and descendants(os.getpid()):
+                self.wait_event(0.02)
         until = time.monotonic() + KILL_SECONDS
         told: set[int] = set()
         while time.monotonic() < until and (alive := descendants(os.getpid())):
@@ -184,7 +190,7 @@ class Guardian:
                 self.end(grace, terminate=True)
                 return 0
             self.wait_event(1.0)
-        self.end(AFTER_EXIT_GRACE_SECONDS, terminate=False)
+        self.end(0.0, terminate=False)
         return 0
 
 

@@ -20,8 +20,11 @@ from mtpgate.server.process import STOP_GRACE_SECONDS, ServerProcess, StopReport
 
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 1.0
-DOOMED_GRACE_SECONDS = 12.0
-"""What a server gets to die by itself after a line that announces its end (SGLang needs up to 6 s to kill its tree)."""
+DOOMED_QUIET_SECONDS = 2.0
+"""A server that announced its end is ended when its log has been quiet for so long: all ranks have then told their
+tracebacks, and 0.5.23 would only sleep (5 s "before crash diagnostics") before it kills itself."""
+DOOMED_GRACE_SECONDS = 15.0
+"""The longest that a server gets after such a line."""
 FAILED_STOP_GRACE_SECONDS = 2.0
 """Grace of a launch that has failed already: a server that hangs with a taken port ignores SIGTERM."""
 
@@ -188,6 +191,7 @@ class _Launch:
         self.tracker = PhaseTracker(spec.speculative)
         self.follower = LogFollower(spec.log_path)
         self.last_line = ""
+        self.last_line_at = 0.0
         self.next_progress = 0.0
         self.hopeless = False
         self.doomed_since: float | None = None
@@ -199,7 +203,7 @@ class _Launch:
             self._follow(self.follower.read() if lived else self.follower.drain(), now)
             if not lived:
                 self._fail(timed_out=False)
-            if self.hopeless or (self.doomed_since is not None and now - self.doomed_since > DOOMED_GRACE_SECONDS):
+            if self.hopeless or self._doomed(now):
                 self._fail(timed_out=False)
             if self.spec.deadlines.overdue(self.tracker.current, self.tracker.current_since, now):
                 self._fail(timed_out=True)
@@ -214,9 +218,15 @@ class _Launch:
             self._report(now)
             self.sleep(POLL_SECONDS)
 
+    def _doomed(self, now: float) -> bool:
+        if self.doomed_since is None:
+            return False
+        return now - self.doomed_since > DOOMED_GRACE_SECONDS or now - self.last_line_at > DOOMED_QUIET_SECONDS
+
     def _follow(self, lines: list[str], now: float) -> None:
         for line in lines:
             self.tracker.feed(line, now)
+            self.last_line_at = now
             if line.strip():
                 self.last_line = line
             if any(text in line for text in HOPELESS):

@@ -149,8 +149,8 @@ class ServerProcess:
     def stop(self, grace_seconds: float = STOP_GRACE_SECONDS) -> StopReport:
         """End the server and all that it started; may be called again and then returns the same report.
 
-        SIGTERM goes to its process group, SIGKILL after ``grace_seconds`` to every descendant that is left, and at last
-        to whatever else carries the mark of this launch.
+        SIGTERM goes to the command, SIGKILL after ``grace_seconds`` to every descendant that is left, and at last to
+        whatever else carries the mark of this launch.
         """
         if self._report is not None:
             return self._report

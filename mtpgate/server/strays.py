@@ -54,9 +54,17 @@ def kill_marked(mark: str, wait_seconds: float = 5.0) -> list[str]:
 
 
 def family(pid: int) -> frozenset[int]:
-    """``pid`` and all its live descendants; empty when it is gone."""
+    """``pid`` and all its live descendants (zombies are not); empty when it is gone."""
     try:
         process = psutil.Process(pid)
-        return frozenset({pid, *(child.pid for child in process.children(recursive=True))})
+        members = [process, *process.children(recursive=True)]
     except psutil.Error:
         return frozenset()
+    return frozenset(member.pid for member in members if _lives(member))
+
+
+def _lives(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)
+    except psutil.Error:
+        return False

@@ -1,7 +1,7 @@
 """A small process that looks like an SGLang server: its flags, log lines and HTTP interface, and none of its work.
 
-``python server.py --model-path M --host H --port P [SGLang's flags] [--standin JSON]``; what it can do wrong is described
-in ``behaviour.py``. Standard library only, starts in a tenth of a second.
+``python server.py --model-path M --host H --port P [SGLang's flags] [--standin JSON]``; what it can do wrong is
+described in ``behaviour.py``. Standard library only, starts in a tenth of a second.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from behaviour import Behaviour, Death
 from interface import start_serving
-from loglines import Launch, log, script
+from loglines import Launch, Script, log
 
 PR_SET_PDEATHSIG = 1
 
@@ -78,14 +78,13 @@ class StandIn:
             arguments["speculative_num_draft_tokens"] = arguments["speculative_num_steps"] + 1
         version = tuple(int(part) for part in behaviour.version.split(".post")[0].split("."))
         size = arguments["tp_size"]
-        listed = ", ".join(f"{name}={value!r}" for name, value in arguments.items())
         self.launch = Launch(
             version=version,
             gpu=behaviour.device == "gpu",
             ranks=tuple(f"TP{rank}" for rank in range(size)) if size > 1 else ("",),
             speculative=speculative,
             num_steps=arguments["speculative_num_steps"] or 0,
-            server_args=f"ServerArgs({listed})",
+            arguments=arguments,
             host=arguments["host"],
             port=arguments["port"],
         )
@@ -98,7 +97,7 @@ class StandIn:
             fork_child(daemonize=False)
         for _ in range(self.behaviour.orphans):
             fork_child(daemonize=True)
-        for step, write in script(self.launch):
+        for step, write in Script(self.launch).steps():
             phase = step.split("/")[0]
             write()
             if self.behaviour.binary_garbage:
@@ -107,7 +106,7 @@ class StandIn:
                 self.maybe_fail(phase)
             time.sleep(self.behaviour.phase_seconds)
         server = start_serving(self)
-        log("INFO:     Started server process [%d]" % os.getpid())
+        log(f"INFO:     Started server process [{os.getpid()}]")
         log("INFO:     Waiting for application startup.")
         log("INFO:     Application startup complete.")
         log(f"INFO:     Uvicorn running on http://{self.launch.host}:{self.launch.port} (Press CTRL+C to quit)")
@@ -132,12 +131,16 @@ class StandIn:
 
 
 def leave(*_: object) -> NoReturn:
+    log("SIGTERM received. signum=None frame=None. Draining requests and shutting down...")
     os._exit(0)
 
 
 def fork_child(*, daemonize: bool) -> None:
     """A child that sleeps: one that dies with its parent, as SGLang's schedulers do, or a daemon that does not."""
-    if os.fork() != 0:
+    child = os.fork()
+    if child != 0:
+        if daemonize:
+            os.waitpid(child, 0)
         return
     signal.signal(signal.SIGTERM, signal.SIG_IGN if daemonize else signal.SIG_DFL)
     if daemonize:
@@ -145,7 +148,7 @@ def fork_child(*, daemonize: bool) -> None:
         if os.fork() != 0:
             os._exit(0)
     else:
-        import ctypes  # noqa: PLC0415 - not needed by the parent
+        import ctypes
 
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     while True:
@@ -161,9 +164,10 @@ def die(death: Death, launch: Launch) -> NoReturn:
         os._exit(death.code)
     error = {
         "oom": (
-            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.50 GiB. GPU 3 has a total capacity of 94.97 GiB "
-            "of which 2.30 GiB is free. Including non-PyTorch memory, this process has 92.67 GiB memory in use. Of the "
-            "allocated memory 67.10 GiB is allocated by PyTorch, and 1.99 GiB is reserved by PyTorch but unallocated."
+            "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.50 GiB. GPU 3 has a total capacity of "
+            "94.97 GiB of which 2.30 GiB is free. Including non-PyTorch memory, this process has 92.67 GiB memory in "
+            "use. Of the allocated memory 67.10 GiB is allocated by PyTorch, and 1.99 GiB is reserved by PyTorch but "
+            "unallocated."
         ),
         "not_enough_memory": (
             "ValueError: Loaded weights leave no GPU memory for the KV cache under --mem-fraction-static=0.3. Raise "
@@ -175,10 +179,8 @@ def die(death: Death, launch: Launch) -> NoReturn:
     else:
         log("Received sigquit from a child process. It usually means the child failed.")
     log("Scheduler hit an exception: Traceback (most recent call last):", rank)
-    frame = (
-        '  File "/sgl-workspace/sglang/python/sglang/srt/managers/scheduler.py", line 4325, in run_scheduler_process\n'
-    )
-    print(frame + "    scheduler = Scheduler(\n" + error + "\n", file=sys.stderr, flush=True)
+    print('  File "sglang/srt/managers/scheduler.py", line 4325, in run_scheduler_process', file=sys.stderr)
+    print(f"    scheduler = Scheduler(\n{error}\n", file=sys.stderr, flush=True)
     # The real server's main process kills its whole tree, itself included.
     os.kill(os.getpid(), signal.SIGKILL)
     raise AssertionError("unreachable")

@@ -1,0 +1,111 @@
+"""One answer of ``/generate``: its growing text and the ``meta_info`` that SGLang 0.5.23 gives with it."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from answers import Model, decode, encode, steps
+
+if TYPE_CHECKING:
+    from server import StandIn
+
+
+def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The states of one answer: text and output_ids are cumulative, the last one carries the counts of speculation."""
+    began = time.time()
+    behaviour = standin.behaviour
+    speculative = standin.launch.speculative
+    parameters = request.get("sampling_params") or {}
+    prompt = list(request["input_ids"]) if "input_ids" in request else encode(request["text"])
+    count = int(parameters.get("max_new_tokens", 128))
+    wrong = behaviour.answers == "wrong" or (behaviour.answers == "wrong_speculative" and speculative)
+    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None)
+    sizes = list(steps(count, behaviour.accept_length, standin.launch.num_steps if speculative else None))
+    identifier = uuid.uuid4().hex
+    for number, size in enumerate(sizes):
+        if behaviour.tokens_per_second:
+            time.sleep(size / behaviour.tokens_per_second)
+        answer.extend(size)
+        last = number == len(sizes) - 1
+        meta: dict[str, Any] = {
+            "id": identifier,
+            "finish_reason": {"type": "length", "length": count} if last else None,
+            "prompt_tokens": len(prompt),
+            "weight_version": "default",
+            "num_retractions": 0,
+            "reasoning_tokens": 0,
+            "completion_tokens": len(answer.output),
+            "cached_tokens": 0,
+            "cached_tokens_details": None,
+            "dp_rank": None,
+        }
+        if number == 0 or not request.get("stream"):
+            meta["response_sent_to_client_ts"] = time.time()
+        if last:
+            meta["weight_versions"] = [{"version": "default", "start": 0, "end": len(answer.output)}]
+            meta["e2e_latency"] = time.time() - began
+            if speculative:
+                meta |= speculation(standin, len(answer.output), sizes)
+        if request.get("return_logprob"):
+            meta |= answer.probabilities(request)
+        yield {"text": decode(answer.output), "output_ids": list(answer.output), "meta_info": meta}
+
+
+class _Answer:
+    """The tokens of one answer with their log-probabilities."""
+
+    def __init__(self, prompt: list[int], wrong_at: int | None) -> None:
+        self.prompt = prompt
+        self.wrong_at = wrong_at
+        self.model = Model(prompt)
+        self.output: list[int] = []
+        self.logprobs: list[list[Any]] = []
+        self.top: list[list[list[Any]]] = []
+
+    def extend(self, size: int) -> None:
+        for _ in range(size):
+            ranked = self.model.top()
+            token = ranked[1][1] if len(self.output) == self.wrong_at else ranked[0][1]
+            self.logprobs.append([self.model.logprob(token), token, None])
+            self.top.append([[logprob, known, None] for logprob, known in ranked])
+            self.output.append(token)
+            self.model.push(token)
+
+    def probabilities(self, request: dict[str, Any]) -> dict[str, Any]:
+        """As SGLang: from ``logprob_start_len`` on, the first of them without a value."""
+        start = request.get("logprob_start_len", -1)
+        start = len(self.prompt) if start is None or start < 0 else start
+        inputs: list[Any] = []
+        input_top: list[Any] = []
+        model = Model(self.prompt[:start])
+        for position, token in enumerate(self.prompt[start:]):
+            first = position == 0
+            inputs.append([None if first else model.logprob(token), token, None])
+            input_top.append(None if first else [[logprob, known, None] for logprob, known in model.top()])
+            model.push(token)
+        result: dict[str, Any] = {
+            "input_token_logprobs": inputs,
+            "output_token_logprobs": list(self.logprobs),
+            "output_token_logprobs_length": len(self.logprobs),
+        }
+        if request.get("top_logprobs_num"):
+            result |= {"input_top_logprobs": input_top, "output_top_logprobs": list(self.top)}
+        return result
+
+
+def speculation(standin: StandIn, completion: int, sizes: list[int]) -> dict[str, Any]:
+    """The counts of the verify steps; ``sizes[0]`` is the prefill's token."""
+    accepted = [size - 1 for size in sizes[1:]]
+    verify = len(accepted)
+    proposed = verify * (standin.launch.num_steps or 1)
+    return {
+        "spec_accept_rate": sum(accepted) / proposed if proposed else 0.0,
+        "spec_accept_length": completion / verify if verify else 0.0,
+        "spec_num_correct_drafts": sum(accepted),
+        "spec_num_proposed_drafts": proposed,
+        "spec_verify_ct": verify,
+        "spec_correct_drafts_histogram": [accepted.count(number) for number in range(max(accepted, default=0) + 1)],
+    }
