@@ -1,0 +1,98 @@
+"""Acceptance from counts, and what is wrong with it."""
+
+from __future__ import annotations
+
+import pytest
+
+from mtpgate.checks.acceptance import judge_acceptance
+from mtpgate.checks.answers import Answer
+from mtpgate.matrix.cell import Cell, Speculation
+
+EAGLE = Speculation("EAGLE", num_steps=3, eagle_topk=1, num_draft_tokens=4)
+
+
+def cell(floor: float | None = None, speculation: Speculation | None = EAGLE) -> Cell:
+    return Cell("eagle-s3-k1-d4", {}, speculation=speculation, accept_length_floor=floor)
+
+
+def answer(tokens: int, steps: int | None, prompt: str = "prose-0", **more: object) -> Answer:
+    meta = more if steps is None else {"spec_verify_ct": steps, **more}
+    return Answer(prompt, tuple(range(tokens)), "x" * tokens, "length", tokens, meta)
+
+
+def test_the_accept_length_is_tokens_by_steps_over_all_requests():
+    report = judge_acceptance(cell(), [answer(90, 30), answer(10, 10, "code-1")])
+    assert report.ok
+    assert report.accept_length == pytest.approx(100 / 40)
+
+
+def test_each_kind_has_its_own_accept_length():
+    report = judge_acceptance(cell(), [answer(90, 30), answer(60, 30, "prose-7"), answer(24, 20, "code-1")])
+    assert {kind: counts.accept_length for kind, counts in report.by_kind.items()} == {"prose": 2.5, "code": 1.2}
+    assert "by kind: code 1.20, prose 2.50" in report.message()
+
+
+def test_the_rate_comes_from_the_counts_of_drafts():
+    drafts = {"spec_num_proposed_drafts": 90, "spec_num_correct_drafts": 60}
+    report = judge_acceptance(cell(), [answer(91, 30, **drafts)])
+    assert report.overall.accept_rate == pytest.approx(60 / 90)
+
+
+@pytest.mark.parametrize(("floor", "ok"), [(2.0, True), (2.9, True), (3.01, False)])
+def test_the_floor_of_the_cell_counts(floor, ok):
+    report = judge_acceptance(cell(floor), [answer(90, 30)])
+    assert report.ok is ok
+    if not ok:
+        assert "accept length 3.00 is below the cell's floor of 3.01" in report.message()
+
+
+@pytest.mark.parametrize(("tokens", "steps"), [(24, 23), (24, 24), (64, 63)])
+def test_no_accepted_draft_at_all_is_an_alarm_even_where_the_quotient_is_above_one(tokens, steps):
+    report = judge_acceptance(cell(), [answer(tokens, steps), answer(tokens, steps, "code-1")])
+    assert "no draft token was ever accepted" in report.message()
+
+
+def test_one_accepted_draft_is_no_such_alarm():
+    assert judge_acceptance(cell(), [answer(24, 23), answer(24, 22, "code-1")]).ok
+
+
+def test_missing_keys_are_a_finding():
+    report = judge_acceptance(cell(2.0), [answer(24, None), answer(24, None)])
+    assert report.accept_length is None
+    assert "2 of 2 answers lack spec_verify_ct" in report.message()
+
+
+def test_keys_that_some_answers_lack_are_a_finding():
+    report = judge_acceptance(cell(), [answer(24, 8), answer(24, None)])
+    assert "1 of 2 answers lack spec_verify_ct" in report.message()
+    assert report.accept_length == 3.0
+
+
+def test_an_answer_of_one_token_needs_no_keys():
+    assert judge_acceptance(cell(), [answer(24, 8), answer(1, None)]).ok
+
+
+def test_nothing_to_read_from_is_a_finding():
+    assert "no answer of at least 2 tokens" in judge_acceptance(cell(), [answer(1, None)]).message()
+
+
+def test_more_tokens_a_step_than_the_drafts_allow_are_a_finding():
+    assert judge_acceptance(cell(), [answer(25, 6)]).ok
+    report = judge_acceptance(cell(), [answer(26, 6)])
+    assert "26 tokens in 6 verify steps is more than the 4 a step" in report.message()
+
+
+def test_a_cell_without_speculation_has_no_accept_length_and_no_finding():
+    report = judge_acceptance(cell(speculation=None), [answer(24, None)])
+    assert report.ok and report.accept_length is None
+
+
+def test_a_cell_without_speculation_that_speculates_is_a_finding():
+    report = judge_acceptance(cell(speculation=None), [answer(24, 8)])
+    assert "asks for no speculation" in report.message()
+
+
+@pytest.mark.parametrize("value", ["8", None, 2.5, True])
+def test_a_count_of_another_type_counts_as_missing(value):
+    report = judge_acceptance(cell(), [answer(24, None, spec_verify_ct=value)])
+    assert "lack spec_verify_ct" in report.message()
