@@ -1,7 +1,7 @@
 """What Allure reads beside the test results and pytest does not write: environment, categories, executor, metrics.
 
-The rules of :data:`CATEGORIES` are for Allure 2, which matches by status, message and trace; ``reports/allurerc.mjs`` has
-the same categories, by label, for Allure 3.
+The rules of :data:`CATEGORIES` are for Allure 2, which matches by status, message and trace; ``reports/allurerc.mjs``
+has the same categories, by label, for Allure 3.
 """
 
 from __future__ import annotations

@@ -126,10 +126,12 @@ def test_a_diagnosis_is_kept_with_its_advice_and_evidence(store: Store) -> None:
     assert launch.diagnosis["evidence"] == [{"line": 41, "text": "CUDA out of memory"}]
 
 
-def test_of_two_outcomes_for_one_test_the_later_one_counts(store: Store) -> None:
-    store.add_check(check(state="failed"))
+def test_of_two_outcomes_for_one_test_the_worse_counts_else_the_later(store: Store) -> None:
     store.add_check(check(state="passed"))
-    assert [record.state for record in load_run(store.root).checks] == ["passed"]
+    store.add_check(check(state="failed", message="first"))
+    store.add_check(check(state="failed", message="second"))
+    store.add_check(check(state="passed"))
+    assert [(record.state, record.message) for record in load_run(store.root).checks] == [("failed", "second")]
 
 
 def test_measurements_come_in_order_of_concurrency(store: Store) -> None:
