@@ -28,11 +28,13 @@ from mtpgate.server.causes import (
 )
 from mtpgate.server.diagnosis import Diagnosis, Evidence, Kind, Phase
 from mtpgate.server.phase_table import CANDIDATE
-from mtpgate.server.phases import LogRecord, PhaseTracker, records
+from mtpgate.server.phases import PhaseTracker
+from mtpgate.server.records import LogRecord, records
 
 TAIL_LINES = 5
 LONGEST_LINE = 20_000
 """Characters of a line that are looked at: a line of binary may have no end."""
+MOST_EVIDENCE = 5
 MOST_FINDINGS = 10_000
 """A server that logs one error for ever must not fill the memory; the first findings decide."""
 SMALL_POOL_TOKENS = 4096
@@ -165,8 +167,18 @@ class _Reader:
             rank=best.rank,
             numbers=wording.numbers(best.text) if best.kind.startswith("oom_") else {},
             advice=wording.advice(best.kind),
-            evidence=(Evidence(best.line, wording.clean(best.text)),),
+            evidence=self._evidence(best),
         )
+
+    def _evidence(self, best: _Finding) -> tuple[Evidence, ...]:
+        """The line that decided, then what else the same rank and the main process said of the end."""
+        related = [
+            item
+            for item in self.findings
+            if item.line != best.line and item.weight > BYSTANDER and item.rank in (best.rank, None)
+        ]
+        chosen = [best, *related[: MOST_EVIDENCE - 1]]
+        return tuple(Evidence(item.line, wording.clean(item.text)) for item in chosen)
 
     def _refine(self, best: _Finding) -> _Finding:
         """Put together what several lines of the log say of one failure."""

@@ -5,18 +5,19 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from mtpgate.server import ports
 from mtpgate.server.client import ServerClient, ServerError
 from mtpgate.server.command import LaunchSpec
-from mtpgate.server.diagnose import diagnose_file
-from mtpgate.server.diagnosis import Diagnosis, Phase
+from mtpgate.server.diagnosis import Phase
 from mtpgate.server.follower import LogFollower
-from mtpgate.server.phases import PhaseTracker, Timeline, records
-from mtpgate.server.process import STOP_GRACE_SECONDS, ServerProcess, StopReport
+from mtpgate.server.phases import PhaseTracker
+from mtpgate.server.process import ServerProcess
+from mtpgate.server.records import records
+from mtpgate.server.running import RunningServer, StartupFailure, diagnose_failure
+
+__all__ = ["Progress", "RunningServer", "StartupFailure", "launch"]
 
 POLL_SECONDS = 0.1
 PROGRESS_SECONDS = 1.0
@@ -28,8 +29,8 @@ DOOMED_GRACE_SECONDS = 15.0
 FAILED_STOP_GRACE_SECONDS = 2.0
 """Grace of a launch that has failed already: a server that hangs with a taken port ignores SIGTERM."""
 
-HOPELESS = ("address already in use",)
-"""After this line SGLang 0.5.23 neither gets ready nor dies."""
+HOPELESS = ("error while attempting to bind on address",)
+"""After this line of uvicorn SGLang 0.5.23 neither gets ready nor dies."""
 DOOMED = ("hit an exception", "Received sigquit", "SIGQUIT received", "scheduler is dead", "died during initialization")
 
 
@@ -42,106 +43,6 @@ class Progress:
     phase_seconds: float
     total_seconds: float
     last_line: str
-
-
-class StartupFailure(Exception):
-    """The server did not get ready: a fault of the product (or of the cell), not of the suite.
-
-    ``exit_code`` is negative for a signal, and None if the launch was ended because of a deadline or a hopeless state.
-    """
-
-    def __init__(
-        self,
-        *,
-        cell_id: str,
-        diagnosis: Diagnosis,
-        timeline: Timeline,
-        exit_code: int | None,
-        log_path: Path,
-        seconds: float,
-        command: tuple[str, ...],
-        stopped: StopReport | None = None,
-    ) -> None:
-        self.cell_id = cell_id
-        self.diagnosis = diagnosis
-        self.timeline = timeline
-        self.exit_code = exit_code
-        self.log_path = log_path
-        self.seconds = seconds
-        """From the launch until the failure was known."""
-        self.command = command
-        self.stopped = stopped
-        lines = "\n".join(f"  {item.line}: {item.text}" for item in diagnosis.evidence)
-        ended = "was ended by the suite" if exit_code is None else f"exited with {exit_code}"
-        super().__init__(
-            f"{cell_id} did not start: {diagnosis.kind} in {diagnosis.phase} after {seconds:.1f} s\n"
-            f"{diagnosis.summary}\nThe server {ended}; its log: {log_path}" + (f"\n{lines}" if lines else "")
-        )
-
-
-class RunningServer:
-    """A server that is ready. Use it as a context manager, or call :meth:`stop`."""
-
-    def __init__(
-        self,
-        spec: LaunchSpec,
-        process: ServerProcess,
-        *,
-        timeline: Timeline,
-        startup_seconds: float,
-        server_info: dict[str, Any],
-    ) -> None:
-        self.spec = spec
-        self.cell_id = spec.cell_id
-        self.base_url = spec.base_url
-        self.host = spec.host
-        self.port = spec.port
-        self.command = spec.command
-        self.log_path = spec.log_path
-        self.pid = process.pid
-        self.timeline = timeline
-        self.startup_seconds = startup_seconds
-        """From the launch until it was known to be ready."""
-        self.server_info = server_info
-        """The answer of ``/server_info`` right after start-up."""
-        self.stop_report: StopReport | None = None
-        self._process = process
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.stop()
-
-    @property
-    def exit_code(self) -> int | None:
-        """Exit code once it has ended (negative: signal)."""
-        return self._process.exit_code
-
-    def client(self) -> ServerClient:
-        """A new control client for this server; the caller closes it."""
-        return ServerClient(self.base_url)
-
-    def alive(self) -> bool:
-        return self._process.alive()
-
-    def pids(self) -> frozenset[int]:
-        """Process ids of the server and its descendants."""
-        return self._process.pids()
-
-    def death(self) -> Diagnosis | None:
-        """Why it died while serving; None while it lives, and after a stop that was asked for."""
-        if self.stop_report is not None or self._process.alive():
-            return None
-        context = {**self.spec.context, "exit_code": self._process.exit_code, "timed_out": False}
-        return diagnose_file(self.log_path, context)
-
-    def stop(self, grace_seconds: float = STOP_GRACE_SECONDS) -> StopReport:
-        """End the server and everything it started; may be called again."""
-        self.stop_report = self._process.stop(grace_seconds)
-        return self.stop_report
 
 
 def launch(
@@ -268,7 +169,7 @@ class _Launch:
             context.setdefault("speculative", self.spec.speculative)
         raise StartupFailure(
             cell_id=self.spec.cell_id,
-            diagnosis=diagnose_file(self.spec.log_path, context),
+            diagnosis=diagnose_failure(self.spec.log_path, context),
             timeline=self.tracker.timeline(),
             exit_code=exit_code,
             log_path=self.spec.log_path,

@@ -4,103 +4,20 @@ from __future__ import annotations
 
 import datetime
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from mtpgate.server.diagnosis import Phase
 from mtpgate.server.phase_table import CANDIDATE, RULES, Edge, Target
+from mtpgate.server.records import LogRecord, records
+from mtpgate.server.timeline import PhaseEvent, PhaseSpan, Timeline, merge
 
-ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
-PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?)((?: [A-Z][A-Z_]*\d+)*)\] ?")
+__all__ = ["PhaseEvent", "PhaseSpan", "PhaseTracker", "Timeline"]
+
 AVAILABLE = re.compile(r"(?:avail mem|available_(?:gpu|cpu)_mem)=(-?\d+(?:\.\d+)?) GB")
 USAGE = re.compile(r"mem usage=(-?\d+(?:\.\d+)?) GB")
 ELAPSED = re.compile(r"(?:[Ee]lapsed(?:=|: ))(\d+(?:\.\d+)?) s")
 SPECULATES = re.compile(r"speculative_algorithm['\"]?[=:] ?['\"]\w+['\"]")
 DOES_NOT_SPECULATE = re.compile(r"speculative_algorithm['\"]?[=:] ?(?:None|null)")
-
-
-@dataclass(frozen=True)
-class LogRecord:
-    """One logging record or one bare stretch of a line: when, from which rank, and its text without colours."""
-
-    text: str
-    rank: str | None = None
-    """The printed prefix, e.g. ``DP0 TP3``; None for the main process, one rank only, or a line without prefix."""
-    time: datetime.datetime | None = None
-
-
-def records(line: str) -> Iterator[LogRecord]:
-    """Split one line of a log file: at carriage returns, and where a record starts behind a progress bar."""
-    plain = ANSI.sub("", line) if "\x1b" in line else line
-    for piece in plain.rstrip("\r\n").split("\r"):
-        start = 0
-        head: re.Match[str] | None = None
-        for match in PREFIX.finditer(piece):
-            if match.start() > start or head is not None:
-                yield _record(head, piece[start : match.start()])
-            head, start = match, match.end()
-        if head is not None or start < len(piece):
-            yield _record(head, piece[start:])
-
-
-def _record(head: re.Match[str] | None, text: str) -> LogRecord:
-    if head is None:
-        return LogRecord(CONTROL.sub("", text))
-    try:
-        time = datetime.datetime.fromisoformat(head[1].replace(",", "."))
-    except ValueError:
-        time = None
-    return LogRecord(CONTROL.sub("", text), head[2].strip() or None, time)
-
-
-@dataclass(frozen=True)
-class PhaseEvent:
-    """A phase began or ended on a rank. Memory in GiB (SGLang prints "GB"), times in seconds."""
-
-    phase: Phase
-    edge: Edge
-    rank: str | None
-    offset_seconds: float
-    """Since the launch (live) or since the first dated line (file)."""
-    available_gib: float | None = None
-    usage_gib: float | None = None
-    elapsed_seconds: float | None = None
-    """As SGLang itself measured it; only on some end lines."""
-
-
-@dataclass(frozen=True)
-class PhaseSpan:
-    """One stretch of a phase: from the first rank that began it to the last that ended it."""
-
-    phase: Phase
-    begin_seconds: float
-    end_seconds: float | None = None
-    """None: still in it when the log ended."""
-    memory_before_gib: float | None = None
-    """Least available memory over the ranks at the begin; None where the line does not say."""
-    memory_after_gib: float | None = None
-    usage_gib: float | None = None
-    """Largest ``mem usage`` over the ranks."""
-
-    @property
-    def seconds(self) -> float | None:
-        return None if self.end_seconds is None else self.end_seconds - self.begin_seconds
-
-
-@dataclass(frozen=True)
-class Timeline:
-    """The phases of one start-up, in order of their begin. One may occur twice (the target's and the draft's pool)."""
-
-    phases: tuple[PhaseSpan, ...] = ()
-    by_rank: dict[str | None, tuple[PhaseSpan, ...]] = field(default_factory=dict)
-
-    def find(self, phase: Phase) -> PhaseSpan | None:
-        """The first stretch of ``phase``, None if it was never reached."""
-        return next((span for span in self.phases if span.phase == phase), None)
-
-    def reached(self, phase: Phase) -> bool:
-        return self.find(phase) is not None
 
 
 @dataclass
@@ -189,7 +106,7 @@ class PhaseTracker:
             for opened in spans:
                 merged.setdefault((opened.phase, opened.occurrence), []).append(opened.span())
         first = PhaseSpan("preflight", 0.0, self._first_begin)
-        phases = sorted((_merge(spans) for spans in merged.values()), key=lambda span: span.begin_seconds)
+        phases = sorted((merge(spans) for spans in merged.values()), key=lambda span: span.begin_seconds)
         by_rank = {rank: tuple(opened.span() for opened in spans) for rank, spans in self._ranks.items() if spans}
         return Timeline((first, *phases), by_rank)
 
@@ -249,22 +166,6 @@ class PhaseTracker:
             for opened in spans:
                 if opened.phase == "warmup" and opened.end is None and opened.implied_end is None:
                     opened.implied_end = offset_seconds
-
-
-def _merge(spans: list[PhaseSpan]) -> PhaseSpan:
-    ends = [span.end_seconds for span in spans]
-    closed = [end for end in ends if end is not None]
-    before = [span.memory_before_gib for span in spans if span.memory_before_gib is not None]
-    after = [span.memory_after_gib for span in spans if span.memory_after_gib is not None]
-    usage = [span.usage_gib for span in spans if span.usage_gib is not None]
-    return PhaseSpan(
-        spans[0].phase,
-        min(span.begin_seconds for span in spans),
-        max(closed) if len(closed) == len(ends) else None,
-        min(before, default=None),
-        min(after, default=None),
-        max(usage, default=None),
-    )
 
 
 def _number(pattern: re.Pattern[str], text: str) -> float | None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Literal
 
 from mtpgate.server.diagnosis import Advice, Kind, Phase
-from mtpgate.server.phases import records
+from mtpgate.server.records import records
 
 EVIDENCE_CHARACTERS = 500
 

@@ -224,6 +224,16 @@ def test_death_while_serving_is_diagnosed(start: Start) -> None:
     assert (death.phase, death.kind) == ("serving", "oom_serving")
 
 
+@pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGTERM])
+def test_death_without_a_word_is_a_death(start: Start, ending: signal.Signals) -> None:
+    server = start()
+    os.kill(server.pid, ending)
+    assert server._process.wait(REPORT_SECONDS)
+    death = server.death()
+    assert death is not None
+    assert (death.phase, death.kind) == ("serving", "child_died")
+
+
 def test_interrupt_during_the_start_leaves_nothing(make_spec: MakeSpec) -> None:
     spec = make_spec(hang="weight_load", orphans=1)
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from mtpgate.server.phases import PhaseTracker, Timeline, records
+from mtpgate.server.phases import PhaseTracker, Timeline
+from mtpgate.server.records import records
 
 EAGLE_ARGS = "[2025-06-01 00:00:00] server_args=ServerArgs(model_path='m', speculative_algorithm='EAGLE', tp_size=1)"
 PLAIN_ARGS = "[2025-06-01 00:00:00] server_args=ServerArgs(model_path='m', speculative_algorithm=None, tp_size=1)"

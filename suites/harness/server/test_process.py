@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
 import sys
 import textwrap
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psutil
@@ -24,6 +25,7 @@ PATIENCE_SECONDS = 15.0
 
 MakeSpec = Callable[..., LaunchSpec]
 Start = Callable[..., RunningServer]
+StartLauncher = Callable[[LaunchSpec], tuple[subprocess.Popen[str], set[int]]]
 
 LAUNCHER = textwrap.dedent(
     """
@@ -58,26 +60,35 @@ def runs(pid: int) -> bool:
         return False
 
 
-def start_launcher(spec: LaunchSpec) -> tuple[subprocess.Popen[str], set[int]]:
-    """A Python process that launches ``spec`` and waits; it and the processes of its server."""
-    import json
+@pytest.fixture
+def start_launcher() -> Iterator[StartLauncher]:
+    """``start_launcher(spec)``: a Python process that launches ``spec`` and waits; it, and its server's processes."""
+    launchers: list[subprocess.Popen[str]] = []
 
-    arguments = json.dumps([spec.command, spec.port, str(spec.log_path)])
-    launcher = subprocess.Popen(
-        [sys.executable, "-c", LAUNCHER, arguments],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        text=True,
-        cwd=ROOT,
-        env={**spec.environment, "PYTHONPATH": str(ROOT)},
-        start_new_session=True,
-    )
-    assert launcher.stdout is not None
-    return launcher, {int(pid) for pid in launcher.stdout.readline().split()}
+    def begin(spec: LaunchSpec) -> tuple[subprocess.Popen[str], set[int]]:
+        launcher = subprocess.Popen(
+            [sys.executable, "-c", LAUNCHER, json.dumps([spec.command, spec.port, str(spec.log_path)])],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            cwd=ROOT,
+            env={**spec.environment, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+        launchers.append(launcher)
+        assert launcher.stdout is not None
+        return launcher, {int(pid) for pid in launcher.stdout.readline().split()}
+
+    yield begin
+    for launcher in launchers:
+        launcher.kill()
+        launcher.communicate()
 
 
 @pytest.mark.parametrize("ending", [signal.SIGKILL, signal.SIGINT])
-def test_end_of_the_suite_leaves_no_server(make_spec: MakeSpec, ending: signal.Signals) -> None:
+def test_end_of_the_suite_leaves_no_server(
+    make_spec: MakeSpec, start_launcher: StartLauncher, ending: signal.Signals
+) -> None:
     launcher, family = start_launcher(make_spec(children=1, orphans=1))
     assert len(family) == 3
     os.kill(launcher.pid, ending)
@@ -85,7 +96,9 @@ def test_end_of_the_suite_leaves_no_server(make_spec: MakeSpec, ending: signal.S
     assert gone(family)
 
 
-def test_kill_of_the_suite_ends_a_server_that_ignores_sigterm(make_spec: MakeSpec) -> None:
+def test_kill_of_the_suite_ends_a_server_that_ignores_sigterm(
+    make_spec: MakeSpec, start_launcher: StartLauncher
+) -> None:
     launcher, family = start_launcher(make_spec(ignore_sigterm=True, children=1))
     launcher.kill()
     launcher.wait()

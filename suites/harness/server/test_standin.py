@@ -12,7 +12,8 @@ import pytest
 import requests
 
 from mtpgate.server.launch import RunningServer
-from mtpgate.server.phases import ANSI, PhaseTracker
+from mtpgate.server.phases import PhaseTracker
+from mtpgate.server.records import ANSI
 
 Start = Callable[..., RunningServer]
 RECORDED = Path(__file__).parents[1] / "standin" / "recorded"
