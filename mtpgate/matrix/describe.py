@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
@@ -43,22 +44,24 @@ def _pruned(pruned: PrunedCell) -> CellRow:
     return {"id": pruned.id, "reason": pruned.reason, "same_launch_as": pruned.same_launch_as}
 
 
-def tables(expansion: Expansion) -> list[Table]:
-    """A table of the cells, with what is the same in all of them in its caption, and one of the pruned, if any."""
+def tables(expansion: Expansion) -> list[RenderableType]:
+    """For a terminal: the cells, with what is the same in all of them said once below, and the pruned, if any."""
     common = _common(expansion.cells)
     cells = Table("cell", "arguments", "known bad", title=f"{len(expansion.cells)} cells", title_justify="left")
-    cells.caption = Text("in all: " + (_shown(common) or "no argument"), overflow="fold")
-    cells.caption_justify = "left"
     for cell in expansion.cells:
         own = {name: value for name, value in cell.arguments.items() if name not in common}
         name = Text(cell.id, style="bold") + Text(" (reference)" if cell.is_reference else "", style="dim")
         cells.add_row(name, Text(_shown(own)), Text(", ".join(sorted({waiver.check for waiver in cell.waivers}))))
-    if not expansion.pruned:
-        return [cells]
-    pruned = Table("pruned", "why", title=f"{len(expansion.pruned)} not launched", title_justify="left")
-    for item in expansion.pruned:
-        pruned.add_row(Text(item.id), Text(item.reason))
-    return [cells, pruned]
+    parts: list[RenderableType] = [cells]
+    if common:
+        parts.append(Text(f"in all cells: {_shown(common)}", style="dim"))
+    if expansion.pruned:
+        title = f"{len(expansion.pruned)} not launched"
+        pruned = Table("pruned", "why", title=title, title_justify="left")
+        for item in expansion.pruned:
+            pruned.add_row(Text(item.id), Text(item.reason))
+        parts.append(pruned)
+    return parts
 
 
 def _common(cells: Iterable[Cell]) -> dict[str, ArgumentValue]:

@@ -40,7 +40,7 @@ def try_expand(matrix: Matrix, waivers: Iterable[Waiver] = ()) -> tuple[Expansio
     work = _Work(matrix)
     for point in _points(matrix):
         work.add(point)
-    faults = work.faults + _unused(matrix, work)
+    faults = work.faults + _unused(matrix, work) + _taken_twice(work)
     reference, fault = _reference(matrix, work)
     if fault:
         faults.append(fault)
@@ -87,24 +87,13 @@ def _speculation(point: SpeculationPoint | None) -> dict[str, ArgumentValue | No
 
 def _axis_names(matrix: Matrix) -> list[str]:
     """The arguments that have more than one value over the axes, in the order of the file."""
-    values: dict[str, set[Any]] = {}
-    for points in matrix.axes.others.values():
-        named = {name for point in points if isinstance(point, dict) for name in point}
-        for name in sorted(named, key=_order(points)):
-            values.setdefault(name, set()).update(
-                repr(point.get(name, matrix.arguments.get(name))) for point in points if isinstance(point, dict)
-            )
-    for name, points in matrix.axes.others.items():
-        if any(not isinstance(point, dict) for point in points):
-            values.setdefault(name, set()).update(repr(point) for point in points)
-    order = {name: index for index, name in enumerate(matrix.axes.others)}
-    varying = [name for name, seen in values.items() if len(seen) > 1]
-    return sorted(varying, key=lambda name: order.get(name, len(order)))
-
-
-def _order(points: tuple[Any, ...]) -> Any:
-    names = [name for point in points if isinstance(point, dict) for name in point]
-    return names.index
+    values: dict[str, set[str]] = {}
+    for axis, points in matrix.axes.others.items():
+        mappings = [point if isinstance(point, dict) else {axis: point} for point in points]
+        for name in dict.fromkeys(name for mapping in mappings for name in mapping):
+            found = {repr(mapping.get(name, matrix.arguments.get(name))) for mapping in mappings}
+            values.setdefault(name, set()).update(found)
+    return [name for name, found in values.items() if len(found) > 1]
 
 
 @dataclass
@@ -119,8 +108,8 @@ class _Work:
     """The conditions and excludes that matched a point."""
     ids: dict[tuple[Any, ...], str] = field(default_factory=dict)
     """The id of each launch."""
-    asked: set[str] = field(default_factory=set)
-    """Ids of cells that a point named as they are, not through a rewriting."""
+    launches: dict[str, tuple[Any, ...]] = field(default_factory=dict)
+    """The launch of each id."""
 
     def __post_init__(self) -> None:
         matrix = self.matrix
@@ -144,18 +133,18 @@ class _Work:
             return
         launch = (rules.launch_key(running, self.setting), tuple(sorted(environment.items())))
         first = self.ids.setdefault(launch, id_)
+        if self.launches.setdefault(first, launch) != launch:
+            text = f"two different launches would both be {first}; vary arguments that the id shows, or fewer at once"
+            self.faults.append((point.key, text))
+            return
+        known = any(cell.id == first for cell in self.cells)
         if own_id != first:
             why = "; ".join(reasons) or "SGLang fills in the same values"
             self._prune(own_id, f"the same launch as {first}: {why}", first)
-        elif own_id in self.asked:
+        elif known and point.key[0] == "include":
             self.faults.append((point.key, f"{own_id} is already a cell of this matrix"))
-        if own_id == first:
-            self.asked.add(own_id)
-        if not any(cell.id == first for cell in self.cells):
+        if not known:
             self._append(_cell(first, running, environment, floor, self.matrix))
-        elif first == id_ and not any(cell.id == id_ and cell.arguments == running for cell in self.cells):
-            text = f"two different launches would both be {id_}; vary arguments that the id shows, or fewer at once"
-            self.faults.append((point.key, text))
 
     def _named(self, arguments: Mapping[str, ArgumentValue]) -> list[str]:
         """Arguments for the id: those that the axes vary, and those that an included cell has beside the base."""
@@ -235,6 +224,15 @@ def _unused(matrix: Matrix, work: _Work) -> list[Fault]:
     rows: list[tuple[str, int]] = [("conditions", i) for i in range(len(matrix.conditions))]
     rows += [("exclude", i) for i in range(len(matrix.exclude))]
     return [((*row, "when"), "matches no point of this matrix") for row in rows if row not in work.used]
+
+
+def _taken_twice(work: _Work) -> list[Fault]:
+    """A pruned point under the id of a cell would hide from a reader that it was something else."""
+    cells = {cell.id for cell in work.cells}
+    twice = [pruned.id for pruned in work.pruned if pruned.id in cells]
+    return [
+        (("axes",), f"a pruned point and a cell would both be {id_}; vary arguments that the id shows") for id_ in twice
+    ]
 
 
 def _reference(matrix: Matrix, work: _Work) -> tuple[Cell | None, Fault | None]:

@@ -83,7 +83,8 @@ def probe_flags(
 ) -> SGLangFacts:
     """Version and flags of the SGLang that ``command`` launches (``python -m sglang.launch_server``, a container).
 
-    ``environment`` is complete, as for the launch; ``cache`` is a folder for answers (None asks each time).
+    ``environment`` is complete, as for the launch; ``cache`` is a folder for answers (None asks each time). The
+    command may be a template with ``{host}``, ``{port}``, ``{model}`` and ``{args}``; ``entry`` keeps them.
     Raises UsageError if there is no such command, no SGLang behind it, or it cannot be imported.
     """
     entry = tuple(command)
@@ -91,7 +92,8 @@ def probe_flags(
         raise UsageError("the server command is empty; expected e.g. python -m sglang.launch_server")
     prefix = _python_of(entry)
     if prefix is None:
-        return _from_help(entry, environment, timeout_s)
+        flags = _from_help(entry, environment, timeout_s)
+        return SGLangFacts("unknown", flags, entry)
     found = _answer([*prefix, "-c", _FIND], environment, timeout_s)
     if found["folder"] is None:
         raise _no_sglang(prefix, "No module named 'sglang'")
@@ -105,8 +107,19 @@ def probe_flags(
 
 
 def _python_of(command: tuple[str, ...]) -> tuple[str, ...] | None:
-    """The part of the command that runs Python, if it ends in ``-m sglang.launch_server``."""
-    return command[:-2] if command[-2:] == ("-m", MODULE) else None
+    """The part of the command that runs Python, if what follows is ``-m sglang.launch_server``."""
+    for index in range(1, len(command) - 1):
+        if command[index : index + 2] == ("-m", MODULE):
+            return _filled(command[:index])
+    return None
+
+
+def _filled(command: tuple[str, ...], args: str = "") -> tuple[str, ...]:
+    """A template as a command that asks instead of serving. Nothing listens on the port, and no model is read."""
+    stand_ins = {"{host}": "127.0.0.1", "{port}": "65535", "{model}": "none", "{args}": args}
+    for placeholder, value in stand_ins.items():
+        command = tuple(part.replace(placeholder, value) for part in command)
+    return command
 
 
 def _answer(command: Sequence[str], environment: Mapping[str, str], timeout_s: float) -> dict[str, Any]:
@@ -158,18 +171,23 @@ def _last_line(result: subprocess.CompletedProcess[str]) -> str:
     return (errors or lines or [f"exit code {result.returncode} without a word"])[-1]
 
 
-def _from_help(entry: tuple[str, ...], environment: Mapping[str, str], timeout_s: float) -> SGLangFacts:
-    """Flags from the usage part and the heads of the options' paragraphs; help texts name other flags, too."""
-    result = _run([*entry, "--help"], environment, timeout_s)
+def _from_help(entry: tuple[str, ...], environment: Mapping[str, str], timeout_s: float) -> frozenset[str]:
+    question = _filled(entry, "--help") if "{args}" in entry else (*_filled(entry), "--help")
+    result = _run(question, environment, timeout_s)
     flags = flags_in_help(result.stdout)
     if result.returncode != 0 or "--model-path" not in flags:
-        raise UsageError(f"{shlex.join(entry)} --help shows no SGLang server: {_last_line(result)}")
-    return SGLangFacts("unknown", flags, entry)
+        raise UsageError(f"{shlex.join(question)} shows no SGLang server: {_last_line(result)}")
+    return flags
 
 
 def flags_in_help(text: str) -> frozenset[str]:
-    """The options of an argparse help text: the words that begin its option paragraphs (``  --a A, -b B``)."""
+    """The options of an argparse help text: the words that begin its option paragraphs (``  --a A, -b B``).
+
+    Only those: the texts below them name other flags, some of which are gone.
+    """
     heads = re.findall(r"^ {2}(-{1,2}[A-Za-z].*)$", text, re.MULTILINE)
+    # Choices are shown in braces and may hold anything.
+    heads = [re.sub(r"\{[^}]*\}", "", head) for head in heads]
     return frozenset(flag for head in heads for flag in re.findall(r"(?:^|, )(-{1,2}[A-Za-z][\w-]*)", head))
 
 

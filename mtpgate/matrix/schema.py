@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import math
 import re
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, get_args
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Discriminator, Field, PlainValidator, Tag, model_validator
 from pydantic_core import PydanticCustomError
 
 from mtpgate.matrix.cell import ArgumentValue, Workload
 from mtpgate.matrix.vocabulary import Phase
+from mtpgate.matrix.yamlfile import did_you_mean
 
 LAUNCHER_ARGUMENTS = {
     "host": "the launcher chooses it",
@@ -84,6 +85,12 @@ def _matrix_name(name: str) -> str:
     return name
 
 
+def _phase(name: str) -> str:
+    if name not in get_args(Phase):
+        raise ValueError(f"unknown phase{did_you_mean(name, list(get_args(Phase)))}")
+    return name
+
+
 def _variable_name(name: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", name):
         raise ValueError("not the name of an environment variable")
@@ -107,6 +114,7 @@ Environment = dict[Annotated[str, AfterValidator(_variable_name)], Annotated[str
 Name = Annotated[str, AfterValidator(_matrix_name)]
 Count = Annotated[int, Field(strict=True, ge=1)]
 AcceptLength = Annotated[float, Field(strict=True, ge=1.0, allow_inf_nan=False)]
+PhaseName = Annotated[str, AfterValidator(_phase)]
 Seconds = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 GiB = Annotated[float, Field(strict=True, gt=0, allow_inf_nan=False)]
 
@@ -327,7 +335,9 @@ class Matrix(FileModel):
     workload_rows: Annotated[tuple[WorkloadRow, ...], AfterValidator(_some_load), Field(alias="workloads")]
     accept_length_floor: AcceptLength | None = None
     """Tokens a verify step, bonus included; every speculative cell must reach it."""
-    deadlines: dict[Phase, Seconds] = {}
+    minimum_effect: Annotated[float, Field(strict=True, gt=0, lt=1)] = 0.03
+    """The smallest drop of tokens/s, as a ratio, that is worth an alarm on this hardware."""
+    deadlines: dict[PhaseName, Seconds] = {}
     """Seconds that a phase of start-up may take at most, for phases that differ from the launcher's defaults."""
 
     @property

@@ -10,7 +10,6 @@ from typing import Protocol
 
 from mtpgate.errors import UsageError
 from mtpgate.matrix.cell import Cell, Expansion
-from mtpgate.matrix.expand import expand
 from mtpgate.matrix.load import load_matrix
 from mtpgate.matrix.schema import Hardware, Matrix
 
@@ -88,9 +87,10 @@ def default_matrix(inventory: InventoryLike, folder: Path) -> Path:
 
 
 def check_hardware(matrix: Matrix, inventory: InventoryLike, gpus_requested: int | None = None) -> None:
-    """UsageError if this machine, or the GPUs asked for (``--gpus``), cannot run the matrix. Launches nothing.
+    """UsageError if the machine has fewer GPUs than asked for (``--gpus``) or the matrix is for another machine.
 
-    GPU memory is compared within 3 %.
+    GPU memory is compared within 3 %. A CPU matrix runs on any machine, as long as no GPUs are asked for. Whether the
+    GPUs asked for are enough is a question of the cells that are selected, and not asked here.
     """
     found = len(inventory.gpus)
     if gpus_requested is not None and gpus_requested > found:
@@ -102,11 +102,6 @@ def check_hardware(matrix: Matrix, inventory: InventoryLike, gpus_requested: int
         return
     if fault := hardware_fault(matrix.hardware, inventory):
         raise UsageError(f"matrix {matrix.name} is for other hardware: {fault}; choose another with --matrix")
-    available = found if gpus_requested is None else gpus_requested
-    largest = max(expand(matrix).cells, key=lambda cell: cell.gpus)
-    if largest.gpus > available:
-        asked = f"--gpus {available}" if gpus_requested is not None else f"this machine has {available}"
-        raise UsageError(f"{asked}: {largest.id} of matrix {matrix.name} needs {largest.gpus} GPUs")
 
 
 def hardware_fault(hardware: Hardware, inventory: InventoryLike) -> str | None:
