@@ -17,7 +17,8 @@ from mtpgate.matrix import rules
 from mtpgate.matrix.cell import ArgumentValue, Cell, Expansion, PrunedCell, Speculation, Waiver
 from mtpgate.matrix.ids import cell_id
 from mtpgate.matrix.matching import matches
-from mtpgate.matrix.schema import Matrix, SpeculationPoint, When
+from mtpgate.matrix.patterns import When
+from mtpgate.matrix.schema import Matrix, SpeculationPoint
 
 Fault = tuple[tuple[str | int, ...], str]
 """A key of the matrix and what is wrong with it."""

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from mtpgate.matrix.expand import try_expand
-from mtpgate.matrix.schema import Matrix, name_faults
+from mtpgate.matrix.schema import Matrix
+from mtpgate.matrix.values import name_faults
 from mtpgate.matrix.yamlfile import Problem, read_yaml, validate
 
 

@@ -15,7 +15,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field, model_validator
 
 from mtpgate.matrix.cell import Expansion, Waiver
-from mtpgate.matrix.schema import FileModel, faults
+from mtpgate.matrix.values import FileModel, faults
 from mtpgate.matrix.vocabulary import Check, Kind, Phase
 from mtpgate.matrix.yamlfile import read_yaml, validate
 
