@@ -8,8 +8,6 @@ because padding both ways would cost more than the calls.
 Only what SGLang's dense decoder models need is here: anything else is refused by name rather than computed wrongly.
 """
 
-# ruff: noqa: PLR0917 (SGLang passes these arguments by position, in this order)
-
 from __future__ import annotations
 
 import torch

@@ -4,8 +4,6 @@ Names and arguments are those that SGLang 0.5.23 calls; ``pool_len`` (the table'
 here. ``out_cache_loc`` holds pool slots as int64, the table as int32.
 """
 
-# ruff: noqa: PLR0917 (SGLang passes these arguments by position, in this order)
-
 from __future__ import annotations
 
 import ctypes
@@ -77,9 +75,7 @@ def build_draft_decode_metadata_cpu(
     candidate = torch.arange(topk)
     is_draft = position >= seq_lens[:, None]
     shift = candidate[None, :, None] * num_steps * is_draft[:, None, :]
-    # Columns past a shorter request's last draft token are never read, but must stay inside the table.
-    columns = (position + shift).clamp_(max=req_to_token.shape[1] - 1)
-    return req_to_token[req_pool_indices[:, None, None], columns].flatten(0, 1)
+    return req_to_token[req_pool_indices[:, None, None], position + shift].flatten(0, 1)
 
 
 def copy_all_layer_kv_cache_cpu(

@@ -32,6 +32,7 @@ def install() -> None:
     HookRegistry.register(
         "sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend", _offer_ours, HookType.AROUND
     )
+    HookRegistry.register("sglang.srt.mem_cache.allocation.get_last_loc", _last_loc, HookType.AROUND)
     if fault is not None:
         arm(fault)
 
@@ -48,3 +49,10 @@ def _offer_ours(
     """Offer the draft model our backend, made as SGLang makes ``intel_amx`` (for one or for several draft steps)."""
     ours = {**backend_map, ATTENTION_BACKEND: backend_map["intel_amx"]}
     return original(factory, backend_name, ours, *args, **kwargs)
+
+
+def _last_loc(original: Any, *args: Any) -> Any:
+    """The slot of each request's last token; SGLang chooses its Triton kernel for a backend name it does not know."""
+    from sglang.srt.mem_cache.allocation import get_last_loc_torch
+
+    return get_last_loc_torch(*args)

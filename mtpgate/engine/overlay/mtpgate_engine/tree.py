@@ -5,8 +5,6 @@ the order of ``selected_index``. ``next_token[n]`` is the first child of node ``
 child of the same parent, -1 for none. The spelling ``retrive`` is that of SGLang's keyword arguments.
 """
 
-# ruff: noqa: PLR0917 (SGLang passes these arguments by position, in this order)
-
 from __future__ import annotations
 
 import itertools
