@@ -4,8 +4,8 @@ pytest_plugins = [
     "fixtures.options",
     "fixtures.session",
     "fixtures.launches",
-    "fixtures.baselines",
     "fixtures.outcomes",
+    "fixtures.baselines",
     "fixtures.allure_results",
     "fixtures.summary",
 ]

@@ -15,7 +15,7 @@ from mtpgate.engine.environment import engine_missing
 from mtpgate.engine.model import ensure_model
 from mtpgate.errors import MtpgateError, UsageError
 from mtpgate.gpu.inventory import read_inventory
-from mtpgate.matrix.describe import describe, table
+from mtpgate.matrix.describe import describe, tables
 from mtpgate.matrix.expand import expand
 from mtpgate.matrix.load import load_matrix
 from mtpgate.matrix.waivers import load_waivers
@@ -52,7 +52,7 @@ def cells(
     if as_json:
         _print_json(describe(expansion))
     else:
-        Console().print(table(expansion))
+        Console().print(*tables(expansion))
 
 
 @app.command()

@@ -19,7 +19,7 @@ from mtpgate.engine.model_recipe import DEFAULT
 from mtpgate.errors import UsageError
 from mtpgate.gpu.inventory import Gpu, Inventory, read_inventory
 from mtpgate.gpu.leases import CPU
-from mtpgate.matrix.cell import ArgumentValue, Cell, Expansion, PrunedCell
+from mtpgate.matrix.cell import ArgumentValue, Cell, Expansion, PrunedCell, Waiver
 from mtpgate.matrix.expand import expand
 from mtpgate.matrix.flags import flags_for
 from mtpgate.matrix.load import load_matrix
@@ -47,6 +47,7 @@ class Request:
     server_command: tuple[str, ...] | None = None
     model: str | None = None
     fault: str | None = None
+    known_bad: Path | None = None
 
 
 @dataclass(frozen=True)
@@ -88,8 +89,7 @@ def make_plan(request: Request, *, inventory: Inventory | None = None) -> Plan:
         parse_fault(request.fault)
         if matrix.engine != "embedded":
             raise UsageError(f"--fault breaks the embedded CPU engine only; {path} runs engine {matrix.engine}")
-    waivers = folder / "known_bad.yaml"
-    expansion: Expansion = expand(matrix, load_waivers(waivers) if waivers.exists() else ())
+    expansion: Expansion = expand(matrix, _waivers(request))
     selected = select_cells(expansion, request.cells)
     ids = frozenset(cell.id for cell in selected)
     cells = tuple(cell for cell in expansion.cells if cell.id in ids or cell.is_reference)
@@ -102,6 +102,13 @@ def make_plan(request: Request, *, inventory: Inventory | None = None) -> Plan:
                 "out with --cell"
             )
     return Plan(request, path, matrix, cells, ids, expansion.pruned, found, gpus)
+
+
+def _waivers(request: Request) -> tuple[Waiver, ...]:
+    if request.known_bad is not None:
+        return load_waivers(request.known_bad)
+    kept = request.root / "matrices" / "known_bad.yaml"
+    return load_waivers(kept) if kept.exists() else ()
 
 
 def _default(folder: Path, inventory: Inventory, request: Request) -> Path:
