@@ -130,7 +130,7 @@ def _failures(width: int, rows: Sequence[Row]) -> list[Text]:
     for alike in further[:_FAILURES]:
         check, said, step = row_message(alike[0])
         label = "" if alike[0].cell.id in said else f"{alike[0].cell.id} {check}: "
-        more = f" (+{len(alike) - 1} cells alike)" if len(alike) > 1 else ""
+        more = f" (+{len(alike) - 1} cell{'s' if len(alike) > 2 else ''} alike)" if len(alike) > 1 else ""
         text = clean(f"{label}{said}").replace("\n", " ")
         if len(text) > width - 2 - len(more):
             text = f"{text[: width - 5 - len(more)]}..."

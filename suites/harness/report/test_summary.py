@@ -66,3 +66,10 @@ def test_hostile_text_reaches_the_terminal_as_text(tmp_path: Path) -> None:
     text = "\n".join(lines_of(tmp_path, Example(outcomes=markup)))
     assert "[bold red]" in text
     assert not any(char in text for char in "\x1b\x07\x9b")
+
+
+def test_a_long_message_is_cut_before_the_count_of_cells_like_it(tmp_path: Path) -> None:
+    names = (EAGLE[1], EAGLE[2])
+    long = {(name, "parity"): examples.check(name, "parity", "failed", f"{name} " + "x" * 200) for name in names}
+    lines = lines_of(tmp_path, Example(died={EAGLE[0]: examples.OOM}, outcomes=long))
+    assert any(line.startswith("x eagle-s3-k1-d4 xxx") and line.endswith("... (+1 cell alike)") for line in lines)
