@@ -34,6 +34,9 @@ class Script:
     garbage: bool = False
     close_after_answer: bool = False
     cached_tokens: int = 0
+    incremental: bool = False
+    """Send only the new token ids with each event."""
+    prompt_tokens_off_by: int = 0
     verify_steps: int | None = None
 
 
@@ -112,7 +115,11 @@ class _Answering:
 
     def event(self, body: dict, tokens: int, last: bool) -> bytes:
         script = self.server.script
-        meta: dict = {"id": "x", "finish_reason": None, "prompt_tokens": len(body["input_ids"])}
+        meta: dict = {
+            "id": "x",
+            "finish_reason": None,
+            "prompt_tokens": len(body["input_ids"]) + script.prompt_tokens_off_by,
+        }
         meta |= {"completion_tokens": tokens, "cached_tokens": script.cached_tokens}
         if last:
             meta["finish_reason"] = {"type": "length", "length": tokens}
@@ -121,7 +128,8 @@ class _Answering:
             if script.verify_steps is not None:
                 meta["spec_verify_ct"] = script.verify_steps
         text = "".join(token(number) for number in range(tokens))
-        content = {"text": text, "output_ids": list(range(tokens)), "meta_info": meta}
+        ids = list(range(tokens))
+        content = {"text": text, "output_ids": ids[-1:] if script.incremental else ids, "meta_info": meta}
         return b"data: " + json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
     async def write(self, data: bytes) -> None:

@@ -110,6 +110,8 @@ def test_arrivals_follow_the_sends_of_the_server():
         ({"stop_after": 5}, "5 output tokens instead of the 12"),
         ({"error_event_after": 2}, "error event: .*out of memory"),
         ({"abort_message": "kv full"}, "aborted the request: kv full"),
+        ({"incremental": True}, "output_ids has 1 tokens but completion_tokens says 12"),
+        ({"prompt_tokens_off_by": 1}, "the server counted 5 input tokens, 4 were sent"),
         ({"garbage": True}, "not what /generate streams"),
         ({"close_after_answer": True}, "closed the connection between two requests|connection cut after 0 tokens"),
     ],
