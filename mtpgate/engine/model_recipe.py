@@ -62,8 +62,10 @@ class Recipe:
         if self.hidden_size % self.num_attention_heads or self.num_attention_heads % self.num_key_value_heads:
             raise ValueError("hidden_size, num_attention_heads and num_key_value_heads must divide one another")
         if self.spoken_size < self.head_dim:
-            raise ValueError(f"hidden_size {self.hidden_size} leaves {self.spoken_size} spoken dimensions, "
-                             f"fewer than one attention head of {self.head_dim}")
+            raise ValueError(
+                f"hidden_size {self.hidden_size} leaves {self.spoken_size} spoken dimensions, "
+                f"fewer than one attention head of {self.head_dim}"
+            )
         if len(self.recall) > self.num_attention_heads // self.num_key_value_heads:
             raise ValueError("each recalled token needs a query head of the first key-value head")
 

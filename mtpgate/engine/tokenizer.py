@@ -41,17 +41,37 @@ def tokenizer_files() -> dict[str, str]:
     """The tokenizer's files, name to text, the same on every machine."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
     special = [
-        {"id": 256 + index, "content": token, "single_word": False, "lstrip": False, "rstrip": False,
-         "normalized": False, "special": True}
+        {
+            "id": 256 + index,
+            "content": token,
+            "single_word": False,
+            "lstrip": False,
+            "rstrip": False,
+            "normalized": False,
+            "special": True,
+        }
         for index, token in enumerate(SPECIAL_TOKENS)
     ]
     tokenizer = {
-        "version": "1.0", "truncation": None, "padding": None, "added_tokens": special,
-        "normalizer": None, "pre_tokenizer": byte_level, "post_processor": None, "decoder": byte_level,
+        "version": "1.0",
+        "truncation": None,
+        "padding": None,
+        "added_tokens": special,
+        "normalizer": None,
+        "pre_tokenizer": byte_level,
+        "post_processor": None,
+        "decoder": byte_level,
         "model": {
-            "type": "BPE", "dropout": None, "unk_token": None, "continuing_subword_prefix": None,
-            "end_of_word_suffix": None, "fuse_unk": False, "byte_fallback": False, "ignore_merges": False,
-            "vocab": {symbol: byte for byte, symbol in enumerate(byte_symbols())}, "merges": [],
+            "type": "BPE",
+            "dropout": None,
+            "unk_token": None,
+            "continuing_subword_prefix": None,
+            "end_of_word_suffix": None,
+            "fuse_unk": False,
+            "byte_fallback": False,
+            "ignore_merges": False,
+            "vocab": {symbol: byte for byte, symbol in enumerate(byte_symbols())},
+            "merges": [],
         },
     }
     config = {
@@ -59,9 +79,14 @@ def tokenizer_files() -> dict[str, str]:
         "added_tokens_decoder": {
             str(token["id"]): {key: token[key] for key in token if key != "id"} for token in special
         },
-        "bos_token": None, "eos_token": "<|endoftext|>", "pad_token": "<|pad|>", "unk_token": None,
+        "bos_token": None,
+        "eos_token": "<|endoftext|>",
+        "pad_token": "<|pad|>",
+        "unk_token": None,
         "additional_special_tokens": ["<|im_start|>", "<|im_end|>"],
-        "add_prefix_space": False, "clean_up_tokenization_spaces": False, "model_max_length": 8192,
+        "add_prefix_space": False,
+        "clean_up_tokenization_spaces": False,
+        "model_max_length": 8192,
         "chat_template": CHAT_TEMPLATE,
     }
     return {
