@@ -7,6 +7,8 @@ from __future__ import annotations
 import sys
 from typing import Any
 
+import torch
+
 from .commit import arm, requested_fault
 
 # EAGLE refuses torch_native, and SGLang turns intel_amx into torch_native on a machine without AMX: hence a name of our
@@ -33,6 +35,9 @@ def install() -> None:
         "sglang.srt.speculative.draft_utils.DraftBackendFactory._create_backend", _offer_ours, HookType.AROUND
     )
     HookRegistry.register("sglang.srt.mem_cache.allocation.get_last_loc", _last_loc, HookType.AROUND)
+    HookRegistry.register(
+        "sglang.srt.model_executor.cpu_graph_runner.register_cpu_compile_fake", _describe_existing, HookType.AROUND
+    )
     if fault is not None:
         arm(fault)
 
@@ -56,3 +61,8 @@ def _last_loc(original: Any, *args: Any) -> Any:
     from sglang.srt.mem_cache.allocation import get_last_loc_torch
 
     return get_last_loc_torch(*args)
+
+
+def _describe_existing(original: Any, operator: str) -> Any:
+    """Let CPU graph capture describe to torch.compile those of the kernel package's operators that exist here."""
+    return original(operator) if hasattr(torch.ops.sgl_kernel, operator) else lambda description: description

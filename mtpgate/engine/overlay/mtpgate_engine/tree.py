@@ -40,7 +40,7 @@ def build_tree_kernel_efficient_cpu(
     number divided by ``topk`` is a place in ``parent_list``, which holds the number of that token's parent; place 0
     means the root. ``tree_mask`` ``[bs * n * n]`` becomes true where the row's token may see the column's: itself and
     its ancestors. ``positions`` ``[bs * n]`` becomes the committed length plus the depth in the tree. ``retrive_index``
-    becomes the flat node numbers. A token whose parent was not selected is linked to nothing, so that verification
+    becomes the flat node numbers. A token whose parent was not selected is nobody's child, so that verification
     cannot reach it.
 
     Raises NotImplementedError for a mask that covers the committed text too: SGLang does not ask for it on the CPU.
@@ -55,9 +55,9 @@ def build_tree_kernel_efficient_cpu(
     seen = torch.zeros(bs, n, n)
     seen[:, 1:] = torch.nn.functional.one_hot(parent + 1, n + 1)[..., 1:]
     seen.diagonal(dim1=1, dim2=2).fill_(1.0)
-    # Squaring doubles the generations that a node sees, so log2(depth) products reach the root.
+    # Squaring doubles the generations that a node sees; the oldest of them, the root, is seen by all and set below.
     generations = 1
-    while generations < depth:
+    while generations < depth - 1:
         seen = torch.bmm(seen, seen).clamp_(max=1.0)
         generations *= 2
     seen[:, :, 0] = 1.0
@@ -68,7 +68,7 @@ def build_tree_kernel_efficient_cpu(
     retrive_index.view(bs, n).copy_(nodes + n * torch.arange(bs)[:, None])
     children = parent[:, None, :] == nodes[:, None]
     retrive_next_token.view(bs, n).copy_(_first(children))
-    siblings = (parent[:, :, None] == parent[:, None, :]) & (parent >= 0)[:, :, None]
+    siblings = parent[:, :, None] == parent[:, None, :]
     retrive_next_sibling.view(bs, n)[:, 0] = -1
     retrive_next_sibling.view(bs, n)[:, 1:] = _first(siblings.triu_(diagonal=1))
 
