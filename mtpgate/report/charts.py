@@ -68,6 +68,11 @@ def phases(launch: LaunchRecord) -> list[tuple[PhaseSpan, float, bool]]:
         died = launch.state == "failed" and (span.end is None or span.name == failed_in)
         if end > span.begin or died:
             found.append((span, max(end - span.begin, 0.0), died))
+    if launch.state == "failed" and launch.phases and not any(died for _, _, died in found):
+        # The phase of the diagnosis may have logged nothing before the end: it has what time is left.
+        last = max(span.end or span.begin for span in launch.phases)
+        left = PhaseSpan(str(failed_in or "unknown"), last, None)
+        found.append((left, max(launch.startup_seconds - last, 0.0), True))
     return found
 
 

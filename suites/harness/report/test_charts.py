@@ -77,3 +77,8 @@ def test_an_axis_without_values_has_a_length() -> None:
 
 def test_the_same_figures_give_the_same_bytes() -> None:
     assert charts.speed_bar(measured(30.0), 60.0) == charts.speed_bar(measured(30.0), 60.0)
+
+
+def test_a_failing_phase_that_logged_nothing_has_the_time_after_the_last_one() -> None:
+    launch = LaunchRecord(("x",), "failed", 10.0, (PhaseSpan("weight_load", 0.0, 4.0),), diagnosis={"phase": "kv_pool"})
+    assert charts.phases(launch)[-1] == (PhaseSpan("kv_pool", 4.0, None), 6.0, True)
