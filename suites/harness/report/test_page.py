@@ -355,3 +355,10 @@ def luminance(colour: str) -> float:
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts)
     return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def test_the_counts_show_each_outcome_with_its_own_shape(tmp_path: Path) -> None:
+    counts = shown(tmp_path, examples.OOM_AND_MORE).one("ul", css="counts").all("li")
+    assert [count.text for count in counts] == ["3 failed", "5 blocked", "15 passed", "23 of 23 checks reported"]
+    shapes = [count.one("use").attributes["href"] for count in counts[:3]]
+    assert shapes == ["#i-failed", "#i-blocked", "#i-passed"]
