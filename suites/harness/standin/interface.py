@@ -120,8 +120,14 @@ class Handler(BaseHTTPRequestHandler):
             return None
         if request.get("stream"):
             return self.stream(generation(standin, request), cut=standin.behaviour.answers == "cut")
-        *_, last = generation(standin, request)
-        return self.send(200, last)
+        if isinstance(request.get("text"), list):
+            # A batch; the real server runs it at once, this one prompt by prompt.
+            return self.send(200, [self.last_state({**request, "text": text}) for text in request["text"]])
+        return self.send(200, self.last_state(request))
+
+    def last_state(self, request: dict[str, Any]) -> dict[str, Any]:
+        *_, last = generation(self.server.standin, request)
+        return last
 
     def misbehaves(self) -> bool:
         answers = self.server.standin.behaviour.answers

@@ -42,6 +42,7 @@ def server_info(standin: StandIn) -> dict[str, Any]:
         state["avg_spec_accept_length"] = standin.behaviour.accept_length
     return {
         **DEFAULTS,
+        "device": "cpu" if standin.behaviour.device == "cpu" else "cuda",
         **standin.arguments,
         "status": "ready",
         "max_total_num_tokens": 65536,

@@ -1,0 +1,145 @@
+"""Runs the suite on itself: pytest in a process of its own, on the stand-in server, with folders of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import psutil
+import pytest
+
+from mtpgate.report.records import CheckRecord
+from mtpgate.report.run import Run, load_run
+
+HERE = Path(__file__).parent
+ROOT = HERE.parents[2]
+SERVER = ROOT / "suites" / "harness" / "standin" / "server.py"
+TIMEOUT_SECONDS = 240
+"""Against a run that hangs; a run takes 3 to 8 s."""
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A run of the suite that ended."""
+
+    code: int
+    output: str
+    out: Path
+
+    @property
+    def run(self) -> Run:
+        return load_run(self.out)
+
+    def check(self, cell: str, check: str) -> CheckRecord:
+        """The one record of a check; the first that is not green where several tests ask it."""
+        found = [
+            record for row in self.run.cells if row.info.id == cell for record in row.checks if record.check == check
+        ]
+        assert found, f"no {check} check of {cell} in\n{self.output}"
+        return next((record for record in found if record.state != "passed"), found[0])
+
+    def states(self, check: str) -> dict[str, str]:
+        return {row.info.id: self.check(row.info.id, check).state for row in self.run.cells}
+
+
+@dataclass(frozen=True)
+class Suite:
+    """``pytest -m mtp`` on the stand-in."""
+
+    folder: Path
+
+    def command(self, *arguments: str) -> list[str]:
+        server = [
+            sys.executable,
+            str(SERVER),
+            "--model-path",
+            "{model}",
+            "--host",
+            "{host}",
+            "--port",
+            "{port}",
+            "{args}",
+        ]
+        named = {
+            "--matrix": str(HERE / "standin.yaml"),
+            "--server-command": " ".join([*server, "{args}"]),
+            "--out": str(self.folder / "out"),
+            "--baselines": str(self.folder / "baselines"),
+            "--known-bad": str(self.waivers([], name="no_waivers.yaml")),
+        }
+        given = {argument.partition("=")[0] for argument in arguments}
+        # With "=": pytest takes a word of its own that is a path for a test's, and looks for pytest.ini there.
+        defaults = [f"{name}={value}" for name, value in named.items() if name not in given]
+        return [sys.executable, "-m", "pytest", "-m", "mtp", "-p", "no:cacheprovider", *defaults, *arguments]
+
+    def environment(self, behaviour: dict[str, object] | None = None) -> dict[str, str]:
+        plain = {name: value for name, value in os.environ.items() if not name.startswith(("PYTEST_", "MTPGATE_"))}
+        return {**plain, "MTPGATE_RUNTIME": str(self.folder / "locks"), "MTPGATE_STANDIN": json.dumps(behaviour or {})}
+
+    def run(self, *arguments: str, behaviour: dict[str, object] | None = None) -> Finished:
+        ended = subprocess.run(
+            self.command(*arguments),
+            cwd=ROOT,
+            env=self.environment(behaviour),
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_SECONDS,
+            check=False,
+        )
+        return Finished(ended.returncode, ended.stdout + ended.stderr, self.folder / "out")
+
+    def start(self, *arguments: str, behaviour: dict[str, object] | None = None) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            self.command(*arguments),
+            cwd=ROOT,
+            env=self.environment(behaviour),
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            start_new_session=True,
+        )
+
+    def waivers(self, rows: list[dict[str, object]], name: str = "known_bad.yaml") -> Path:
+        path = self.folder / name
+        path.write_text(json.dumps({"waivers": rows}))  # JSON is YAML.
+        return path
+
+    def processes(self) -> list[psutil.Process]:
+        """What runs with this suite's folder in its environment: servers, guardians, their children."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                if process.environ().get("MTPGATE_RUNTIME") == str(self.folder / "locks"):
+                    found.append(process)
+            except psutil.Error:
+                continue
+        return found
+
+
+@pytest.fixture
+def suite(tmp_path: Path) -> Iterator[Suite]:
+    """The suite with empty folders; whatever a failed test leaves is ended."""
+    suite = Suite(tmp_path)
+    yield suite
+    for process in suite.processes():
+        process.kill()
+
+
+@pytest.fixture
+def wait_until() -> Callable[[Callable[[], bool], str], None]:
+    """Poll a condition; the limit is against hanging, not a threshold."""
+
+    def wait(condition: Callable[[], bool], what: str) -> None:
+        for _ in range(600):
+            if condition():
+                return
+            psutil.wait_procs([], timeout=0)
+            subprocess.run(["sleep", "0.1"], check=True)
+        raise AssertionError(f"not within a minute: {what}")
+
+    return wait

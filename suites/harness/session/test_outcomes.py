@@ -1,0 +1,130 @@
+"""What a run on the stand-in comes to: states, exit codes, and the words that go with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+CELLS = ("nomtp", "eagle-s1-k1-d2", "eagle-s3-k1-d4")
+FAST = {"tokens_per_second": 400.0}
+SLOW = {"tokens_per_second": 200.0}
+OOM = {"device": "gpu", "die": {"phase": "capture_target_verify", "how": "oom"}}
+
+
+def test_healthy_cells_are_green_and_say_where_the_report_is(suite: Any) -> None:
+    ended = suite.run()
+    assert ended.code == 0, ended.output
+    for check in ("startup", "parity", "serving"):
+        assert ended.states(check) == dict.fromkeys(CELLS, "passed")
+    assert ended.check("eagle-s3-k1-d4", "acceptance").state == "passed"
+    assert ended.output.rstrip().splitlines()[-1] == f"report: {ended.out}/index.html"
+    assert not ended.run.lost
+
+
+def test_a_figure_without_a_baseline_is_measured_and_not_passed(suite: Any) -> None:
+    ended = suite.run("-m", "throughput", "--cell", "nomtp")
+    record = ended.check("nomtp", "throughput")
+    assert record.state == "no_baseline"
+    assert "tok/s" in record.message
+    assert "2 skipped" in ended.output
+
+
+def test_a_slower_server_fails_against_its_recorded_baseline(suite: Any) -> None:
+    only = ("-m", "throughput", "--cell", "eagle-s1-k1-d2")
+    assert suite.run(*only, "--record-baselines", behaviour=FAST).code == 0
+    same = suite.run(*only, behaviour=FAST)
+    assert same.code == 0, same.output
+    assert same.check("eagle-s1-k1-d2", "throughput").state in ("passed", "insufficient")
+    slower = suite.run(*only, behaviour=SLOW)
+    record = slower.check("eagle-s1-k1-d2", "throughput")
+    assert (slower.code, record.state) == (1, "failed"), slower.output
+    assert "regression" in record.message
+    assert "step time moved" in record.message
+
+
+def test_a_failed_check_keeps_the_launch_out_of_the_baselines(suite: Any) -> None:
+    wrong = {"answers": "wrong_speculative"}
+    ended = suite.run("--record-baselines", "--cell", "eagle-s1-k1-d2", behaviour=wrong)
+    assert ended.check("eagle-s1-k1-d2", "parity").state == "failed"
+    assert not (suite.folder / "baselines" / "standin" / "eagle-s1-k1-d2.jsonl").exists()
+
+
+def test_a_start_up_failure_is_one_failure_with_its_diagnosis_and_blocks_the_rest(suite: Any) -> None:
+    ended = suite.run("--cell", "eagle-s3-k1-d4", "-m", "startup or parity or serving", behaviour=OOM)
+    assert ended.code == 1
+    record = ended.check("eagle-s3-k1-d4", "startup")
+    assert record.state == "failed"
+    assert "oom_graph_capture in capture_target_verify" in record.message
+    assert ended.check("eagle-s3-k1-d4", "serving").state == "blocked"
+    assert "Traceback" not in ended.output
+
+
+def test_a_waiver_excuses_the_failure_it_names(suite: Any) -> None:
+    waivers = suite.waivers([waiver(kind="oom_graph_capture")])
+    ended = suite.run("-m", "startup", "--cell", "eagle-s3*", f"--known-bad={waivers}", behaviour=OOM)
+    assert ended.code == 0, ended.output
+    assert ended.check("eagle-s3-k1-d4", "startup").state == "known_bad"
+
+
+def test_a_waiver_does_not_excuse_another_failure(suite: Any) -> None:
+    waivers = suite.waivers([waiver(kind="not_enough_memory")])
+    ended = suite.run("-m", "startup", "--cell", "eagle-s3*", f"--known-bad={waivers}", behaviour=OOM)
+    record = ended.check("eagle-s3-k1-d4", "startup")
+    assert (ended.code, record.state) == (1, "failed")
+    assert "fails otherwise than its waiver excuses" in record.message
+
+
+def test_a_waived_cell_that_passes_is_red_as_fixed(suite: Any) -> None:
+    waivers = suite.waivers([waiver(check="parity")])
+    ended = suite.run("-m", "parity", "--cell", "eagle-s3*", f"--known-bad={waivers}")
+    record = ended.check("eagle-s3-k1-d4", "parity")
+    assert (ended.code, record.state) == (1, "fixed")
+    assert "Remove the waiver" in record.message
+
+
+def test_a_waiver_of_a_check_with_several_tests_is_used_when_one_of_them_fails(suite: Any) -> None:
+    only = ("-m", "throughput", "--cell", "eagle-s1-k1-d2")
+    assert suite.run(*only, "--record-baselines", behaviour=FAST).code == 0
+    waivers = suite.waivers([waiver(cell="eagle-s1-k1-d2", check="throughput", message=" C1: regression")])
+    ended = suite.run(*only, f"--known-bad={waivers}", behaviour={"tokens_per_second": 200.0})
+    states = [record.state for row in ended.run.cells for record in row.checks]
+    assert sorted(states) == ["failed", "known_bad"], ended.output
+
+
+def test_wrong_tokens_of_the_speculative_cells_fail_parity_there_and_only_there(suite: Any) -> None:
+    ended = suite.run("-m", "parity", behaviour={"answers": "wrong_speculative"})
+    assert ended.states("parity") == {"nomtp": "passed", "eagle-s1-k1-d2": "failed", "eagle-s3-k1-d4": "failed"}
+
+
+def test_without_answers_of_the_reference_parity_is_blocked_not_passed(suite: Any) -> None:
+    dead = {"device": "gpu", "die": {"phase": "capture_target_decode", "how": "exit", "code": 3}}
+    ended = suite.run("-m", "parity", "--cell", "eagle-s1-k1-d2", behaviour=dead)
+    assert ended.check("nomtp", "parity").state == "blocked"
+    record = ended.check("eagle-s1-k1-d2", "parity")
+    assert record.state == "blocked"
+    assert "reference" in record.message
+
+
+def test_a_server_that_dies_of_a_question_fails_it_with_the_diagnosis(suite: Any) -> None:
+    dies = {"die": {"phase": "serving", "how": "exception", "after_requests": 3}}
+    ended = suite.run("-m", "parity or serving", "--cell", "nomtp", behaviour=dies)
+    assert ended.check("nomtp", "parity").state == "failed"
+    assert "the server died while it was asked" in ended.check("nomtp", "parity").message
+    assert ended.check("nomtp", "serving").state == "blocked"
+
+
+def test_a_server_that_ignores_sigterm_fails_the_stop(suite: Any) -> None:
+    ended = suite.run("-m", "serving", "--cell", "nomtp", behaviour={"ignore_sigterm": True})
+    assert ended.check("nomtp", "serving").state == "failed"
+    assert "had to be killed" in ended.check("nomtp", "serving").message
+
+
+def test_a_server_that_runs_other_arguments_is_not_the_cell(suite: Any) -> None:
+    other = {"server_info": {"speculative_num_steps": 2}}
+    ended = suite.run("-m", "startup", "--cell", "eagle-s3-k1-d4", behaviour=other)
+    record = ended.check("eagle-s3-k1-d4", "startup")
+    assert record.state == "failed"
+    assert "speculative_num_steps: asked for 3, the server runs 2" in record.message
+
+
+def waiver(**changes: object) -> dict[str, object]:
+    return {"cell": "eagle-s3-k1-d4", "check": "startup", "reason": "seen in the tests", **changes}
