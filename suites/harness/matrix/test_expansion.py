@@ -156,7 +156,8 @@ def test_a_condition_sets_arguments_variables_and_floor_of_the_cells_that_match(
     ]
     tree = {"num_steps": 3, "eagle_topk": 2, "num_draft_tokens": 6}
     expansion = expand(matrix(axes={"speculation": [None, S3, tree]}, conditions=conditions, accept_length_floor=1.2))
-    chain, wide = expansion.cells[1:]
+    plain, chain, wide = expansion.cells
+    assert plain.accept_length_floor is None
     assert "attention_backend" not in chain.arguments
     assert (chain.accept_length_floor, wide.accept_length_floor) == (1.2, 1.5)
     assert wide.arguments["attention_backend"] == "triton"
