@@ -210,7 +210,8 @@ def prepare(plan: Plan, *, on_progress: Callable[[str], None] = lambda _: None) 
     facts = probe_flags(
         request.server_command or python_command(str(python)), environment, cache=request.root / ".cache" / "mtpgate"
     )
-    arguments = {cell.id: {**(ENGINE_ARGUMENTS if embedded else {}), **cell.arguments} for cell in plan.cells}
+    own: Mapping[str, ArgumentValue] = ENGINE_ARGUMENTS if embedded else {}
+    arguments = {cell.id: {**own, **cell.arguments} for cell in plan.cells}
     prepared = Prepared(plan, facts, _model(plan, on_progress), environment, arguments)
     faults: list[str] = []
     for cell in plan.cells:

@@ -6,7 +6,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -128,18 +128,3 @@ def suite(tmp_path: Path) -> Iterator[Suite]:
     yield suite
     for process in suite.processes():
         process.kill()
-
-
-@pytest.fixture
-def wait_until() -> Callable[[Callable[[], bool], str], None]:
-    """Poll a condition; the limit is against hanging, not a threshold."""
-
-    def wait(condition: Callable[[], bool], what: str) -> None:
-        for _ in range(600):
-            if condition():
-                return
-            psutil.wait_procs([], timeout=0)
-            subprocess.run(["sleep", "0.1"], check=True)
-        raise AssertionError(f"not within a minute: {what}")
-
-    return wait
