@@ -135,7 +135,7 @@ def test_the_embedded_engine_is_for_the_cpu(faults_of) -> None:
         (b"a: 1\n---\nb: 2\n", "single document"),
         (b"a: &a [*a]\n", "an alias that contains itself"),
         (b"a: *nowhere\n", "undefined alias"),
-        (b"[" * 5000, "nested too deeply"),
+        (b"[" * 900, "nested too deeply"),
         (b"a: !!python/object:os.system x\n", "cannot be read as"),
         (b"x" * (2 << 20), "larger than 1 MiB"),
     ],
