@@ -75,8 +75,7 @@ def diagnose(
         )
         return
     console = Console(highlight=False, soft_wrap=True)
-    rank = f" on {found.rank}" if found.rank else ""
-    console.print(f"{found.kind} in {found.phase}{rank}: {found.summary}", markup=False)
+    console.print(f"{found.kind}: {found.summary}", markup=False)
     for line in found.evidence:
         console.print(f"  {line.line}: {line.text}", markup=False)
 

@@ -159,7 +159,8 @@ class Prepared:
             flags.append("--trust-remote-code")
         if matrix.model.revision:
             flags += ["--revision", matrix.model.revision]
-        overrides = {**(CPU_SECONDS if matrix.hardware.kind == "cpu" else {}), **matrix.deadlines}
+        usual: Mapping[str, float] = CPU_SECONDS if matrix.hardware.kind == "cpu" else {}
+        overrides = {**usual, **matrix.deadlines}
         container = self.plan.request.server_command is not None
         return LaunchSpec(
             cell_id=cell.id,

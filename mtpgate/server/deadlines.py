@@ -34,7 +34,7 @@ DEFAULT_SECONDS: Mapping[Phase, float] = MappingProxyType(
     }
 )
 
-CPU_SECONDS: Mapping[Phase, float] = MappingProxyType(
+CPU_SECONDS: Mapping[str, float] = MappingProxyType(
     {
         # The whole start takes 16 to 24 s on two cores without a GPU; a busy machine gets five times that.
         "preflight": 120.0,
