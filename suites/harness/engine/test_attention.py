@@ -129,7 +129,7 @@ def test_decode_is_the_softmax_over_the_whole_context(
 def test_decode_stores_the_new_token_and_attends_to_it() -> None:
     batch = Batch([4, 9, 1])
     new = [batch.slots(i, length - 1) for i, length in enumerate(batch.lengths)]
-    batch.k_pool[torch.cat(new)] = POISON
+    batch.k_pool[torch.cat(new)] = batch.v_pool[torch.cat(new)] = POISON
     key, value = torch.stack([keys[-1] for keys in batch.keys]), torch.stack([values[-1] for values in batch.values])
     output = decode(batch, key, value)
     assert_causal(batch, [1, 1, 1], [row[None] for row in output])
@@ -160,7 +160,8 @@ def test_extend_is_causal(lengths: list[int], runs: list[int], heads: tuple[int,
 def test_extend_takes_new_tokens_from_its_arguments_rather_than_from_the_pool(runs: list[int]) -> None:
     batch = Batch([6, 11])
     for request, run in enumerate(runs):
-        batch.k_pool[batch.slots(request, batch.lengths[request] - run)] = POISON
+        slots = batch.slots(request, batch.lengths[request] - run)
+        batch.k_pool[slots] = batch.v_pool[slots] = POISON
     assert_causal(batch, runs, extend(batch, runs))
 
 

@@ -150,10 +150,11 @@ class Verified:
     counts: list[int]
 
 
-def verify(drafts: Drafts, candidates: torch.Tensor, target: torch.Tensor) -> Verified:
+def verify(drafts: Drafts, candidates: torch.Tensor, target: torch.Tensor, *, room: int | None = None) -> Verified:
+    """Verification with space for ``room`` accepted nodes per request, by default one for each step and the root."""
     built = build(drafts)
     predicts = torch.full((drafts.bs * drafts.n,), -7, dtype=torch.int32)
-    index = torch.full((drafts.bs, drafts.num_steps + 1), -1, dtype=torch.int32)
+    index = torch.full((drafts.bs, room or drafts.num_steps + 1), -1, dtype=torch.int32)
     counts = torch.empty(drafts.bs, dtype=torch.int32)
     tree.verify_tree_greedy_cpu(
         predicts=predicts,
@@ -210,6 +211,12 @@ def test_a_chain_is_accepted_whole_or_gives_one_token(agree: bool) -> None:
     candidates = torch.tensor([[5, 6, 7, 8]]).expand(2, 4)
     target = torch.tensor([[6, 7, 8, 9] if agree else [16, 17, 18, 19]]).expand(2, 4)
     assert verify(drafts, candidates, target).tokens == [[6, 7, 8, 9] if agree else [16]] * 2
+
+
+def test_no_more_is_accepted_than_there_is_room_for() -> None:
+    drafts = Drafts(2, 3, 1, 4, seed=0)
+    candidates, target = torch.tensor([[5, 6, 7, 8]] * 2), torch.tensor([[6, 7, 8, 9]] * 2)
+    assert verify(drafts, candidates, target, room=2).tokens == [[6, 7]] * 2
 
 
 def test_the_fault_accepts_one_token_that_the_target_did_not_choose(monkeypatch: pytest.MonkeyPatch) -> None:
