@@ -31,7 +31,8 @@ from mtpgate.judge.baselines import BaselineLaunch
 ASSUMED_LAUNCH_NOISE = 0.03
 """Relative standard deviation between launches that is taken for granted until launches tell it.
 
-Measured examples: 0.15-2.5 % on GPUs at temperature 0; 2 shared CPU cores come to about 3 %."""
+A choice, not a measurement: a public study saw 0.15 to 2.5 % between repeats on quiet GPUs at temperature 0, and
+launches differ more than repeats. A machine that is shared needs its own launches, or a larger value."""
 
 SMALLEST_NOISE = 0.005
 """Floor of the sample's s, relative to the mean."""
