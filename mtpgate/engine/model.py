@@ -17,8 +17,10 @@ from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
+from safetensors.numpy import save
 
 from mtpgate.engine.model_recipe import DEFAULT, Recipe
+from mtpgate.engine.model_weights import build_weights
 from mtpgate.engine.tokenizer import EOS_ID, IM_END_ID, PAD_ID, VOCAB_SIZE, tokenizer_files
 from mtpgate.errors import InfrastructureFault, UsageError
 
@@ -31,7 +33,7 @@ LOCK_TIMEOUT = 120.0
 
 
 def ensure_model(directory: Path, *, recipe: Recipe = DEFAULT) -> Path:
-    """Return ``directory`` holding the checkpoint of ``recipe``, making it if it is missing, damaged or of another recipe.
+    """Return ``directory``, holding the checkpoint of ``recipe``; made if it is missing, damaged or of another recipe.
 
     Takes about 3 seconds and 370 MB for the default recipe, and half a second when the model is there. Safe to call
     from several processes at once.
@@ -94,11 +96,6 @@ def _replace(directory: Path, recipe: Recipe) -> None:
 
 
 def _write(directory: Path, recipe: Recipe) -> None:
-    # Imported here: the callers that only ask for a finished model should not pay for it.
-    from safetensors.numpy import save
-
-    from mtpgate.engine.model_weights import build_weights
-
     contents = {name: text.encode() for name, text in tokenizer_files().items()}
     contents["config.json"] = _json(_config(recipe))
     contents["generation_config.json"] = _json(

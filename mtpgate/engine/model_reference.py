@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F  # noqa: N812
+import torch.nn.functional as F
 from safetensors import safe_open
 from torch import Tensor
 
@@ -32,9 +32,8 @@ class DraftHead:
             -torch.arange(0, self.head_dim, 2, dtype=torch.float32) / self.head_dim
         )
         with safe_open(directory / "model.safetensors", framework="pt") as file:
-            self.weights: dict[str, Tensor] = {
-                name.removeprefix(HEAD): file.get_tensor(name) for name in file.keys() if name.startswith(HEAD)
-            }
+            names = [name for name in file.keys() if name.startswith(HEAD)]  # noqa: SIM118 (not a mapping)
+            self.weights: dict[str, Tensor] = {name.removeprefix(HEAD): file.get_tensor(name) for name in names}
             self.embed: Tensor = file.get_tensor("model.embed_tokens.weight")
             self.lm_head: Tensor = file.get_tensor("lm_head.weight")
 
@@ -98,7 +97,7 @@ class DraftHead:
 
 
 def _attend(query: Tensor, keys: Sequence[Tensor], values: Sequence[Tensor], past: Tensor) -> Tensor:
-    """Attention of each row to the true text up to it (the first keys) and to its own chain (the diagonal of the rest)."""
+    """Attention of each row to the true text up to it (the first keys) and to its own chain (all other keys)."""
     group = query.shape[1] // keys[0].shape[1]
     keys = [key.repeat_interleave(group, 1) for key in keys]
     values = [value.repeat_interleave(group, 1) for value in values]

@@ -36,7 +36,7 @@ from mtpgate.engine.tokenizer import ALPHABET, VOCAB_SIZE
 Array = npt.NDArray[np.float32]
 
 CONSTANT = 2.0
-"""The constant dimension, in token marks: large enough to steady the length, small enough to leave logits their size."""
+"""The constant dimension, in token marks: large enough to steady the length of the stream."""
 
 FORBIDDEN_LOGIT = -40.0
 """What tokens outside the alphabet get; the alphabet's best is always above zero."""

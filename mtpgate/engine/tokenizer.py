@@ -7,6 +7,7 @@ it only ever answers with ``ALPHABET``, so its answers survive decoding and enco
 from __future__ import annotations
 
 import json
+from typing import Any
 
 SPECIAL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
 """Ids from 256 on, in this order."""
@@ -40,7 +41,7 @@ def byte_symbols() -> list[str]:
 def tokenizer_files() -> dict[str, str]:
     """The tokenizer's files, name to text, the same on every machine."""
     byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": False, "use_regex": False}
-    special = [
+    special: list[dict[str, Any]] = [
         {
             "id": 256 + index,
             "content": token,
@@ -52,7 +53,7 @@ def tokenizer_files() -> dict[str, str]:
         }
         for index, token in enumerate(SPECIAL_TOKENS)
     ]
-    tokenizer = {
+    tokenizer: dict[str, Any] = {
         "version": "1.0",
         "truncation": None,
         "padding": None,
