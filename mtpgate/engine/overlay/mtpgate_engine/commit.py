@@ -67,6 +67,7 @@ def _hook(fault: Fault) -> tuple[str, Callable[..., Any]]:
         "weights": f"{runner}.load_model_with_memory_saver",
         "draft_weights": f"{runner}.load_model_with_memory_saver",
         "pool": "sglang.srt.mem_cache.memory_pool.MHATokenToKVPool._create_buffers",
+        "capture": "sglang.srt.model_executor.cpu_graph_runner.CPUGraphRunner.capture_one_batch_size",
         "first_forward": f"{runner}.ModelRunner.forward",
     }[fault.point], broken
 

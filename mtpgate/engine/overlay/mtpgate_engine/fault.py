@@ -52,6 +52,7 @@ POINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "weights": _MOMENT,  # in the target model's load, after "Load weight begin"
         "draft_weights": _MOMENT,  # the same of the draft model
         "pool": _MOMENT,  # as the target's KV buffers are allocated, before "KV Cache is allocated"
+        "capture": _MOMENT,  # in CPU graph capture, which a launch without MTP does with --enable-torch-compile
         "first_forward": _MOMENT,  # the first forward of the target: the warm-up request, after "Uvicorn running"
         "forward": ("slow",),  # every forward of target and draft
         "verify": ("accept_wrong",),  # the operator that accepts draft tokens
