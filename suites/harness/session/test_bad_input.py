@@ -71,12 +71,12 @@ def test_no_such_model(suite: Any) -> None:
 
 
 def test_no_sglang_in_the_interpreter(suite: Any) -> None:
-    ended = suite.run(*CPU, "--sglang-python", "/usr/bin/python3")
+    ended = suite.run(*CPU, "--sglang-python=/usr/bin/python3")
     assert "no SGLang" in refused(ended)
 
 
 def test_no_such_interpreter(suite: Any) -> None:
-    ended = suite.run(*CPU, "--sglang-python", "/no/python")
+    ended = suite.run(*CPU, "--sglang-python=/no/python")
     assert "/no/python" in refused(ended)
 
 
