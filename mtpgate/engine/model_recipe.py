@@ -91,3 +91,11 @@ class Recipe:
 
 
 DEFAULT = Recipe()
+"""Measured with ``suites/harness/engine/test_model_answers.py`` and, for accept lengths, on the server too (greedy):
+
+* accept length 2.7 at num_steps 3 (2.1 to 3.3 over 60 prompts) and 1.7 at num_steps 1; ``surprise`` 0.001 gives 3.6,
+  0.05 gives 2.5. With the hidden states of the token before: 1.4.
+* one token of the first four changed: 30 of 30 answers differ, the latest from the 13th token on.
+* top-2 margin of the logits: median 1.7, 1 % below 0.03, 0.05 % below 0.001; rounding moves it by 6e-6 (rms).
+* probability of the chosen token: median 0.74, 5 % below 0.33.
+"""
