@@ -6,14 +6,17 @@ equal composition: alone with alone, batch with batch.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-from mtpgate.load.plain import Generate
 from mtpgate.load.prompts import Prompt
+from mtpgate.server.client import ServerError
 
 Composition = Literal["single", "batch"]
+
+Generate = Callable[[Mapping[str, object]], object]
+"""Takes the JSON body of a ``/generate`` request (not streamed) and returns the decoded JSON of the answer."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,7 @@ def collect_answers(
     server's batch is made of the same prompts in the same order each time.
 
     Raises:
-        ValueError: the answer is not what ``/generate`` returns (the message quotes it).
+        ServerError: the answer is not what ``/generate`` returns (the message quotes it).
         Whatever ``generate`` raises when there is no answer.
     """
     sampling = {"temperature": 0, "max_new_tokens": max_new_tokens}
@@ -57,7 +60,7 @@ def collect_answers(
     else:
         together = generate({"text": [prompt.text for prompt in prompts], "sampling_params": sampling})
         if not isinstance(together, list) or len(together) != len(prompts):
-            raise ValueError(f"expected a list of {len(prompts)} answers, got {str(together)[:240]}")
+            raise ServerError(f"expected a list of {len(prompts)} answers, got {str(together)[:240]}")
         raw = together
     return Answers(
         composition=composition,
@@ -70,10 +73,10 @@ def answer_of(prompt_id: str, raw: object) -> Answer:
     """The answer in the decoded JSON of one ``/generate`` result.
 
     Raises:
-        ValueError: it has no ``text`` or no ``meta_info``.
+        ServerError: it has no ``text`` or no ``meta_info``.
     """
     if not isinstance(raw, dict) or "text" not in raw or not isinstance(raw.get("meta_info"), dict):
-        raise ValueError(f"{prompt_id}: not an answer of /generate: {str(raw)[:240]}")
+        raise ServerError(f"{prompt_id}: not an answer of /generate: {str(raw)[:240]}")
     meta = raw["meta_info"]
     output_ids = tuple(raw.get("output_ids") or ())
     counted = meta.get("completion_tokens")

@@ -1,7 +1,4 @@
-"""The words that a matrix and a waiver may use for phases, kinds of failure and checks.
-
-They repeat those of :mod:`mtpgate.server.diagnosis`, which this room may not import; a test holds the two together.
-"""
+"""The words for phases, kinds of failure and checks, in matrices, waivers, diagnoses and reports: a contract."""
 
 from __future__ import annotations
 

@@ -10,11 +10,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
+from mtpgate.matrix.vocabulary import Check
+
 SCHEMA = 1
 """Version of the files' layout. A reader refuses a higher one; new optional fields do not raise it."""
 
-CheckName = Literal["startup", "parity", "acceptance", "throughput", "serving"]
-CHECKS: tuple[CheckName, ...] = get_args(CheckName)
+CHECKS: tuple[Check, ...] = get_args(Check)
 
 CheckState = Literal[
     "passed", "failed", "broken", "known_bad", "fixed", "blocked", "no_baseline", "insufficient", "skipped"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from mtpgate.matrix.cell import Cell
-from mtpgate.server.diagnosis import Phase
+from mtpgate.matrix.vocabulary import Phase
 
 DISABLED = "disabled"
 

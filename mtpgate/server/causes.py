@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from mtpgate.server.diagnosis import Kind, Phase
+from mtpgate.matrix.vocabulary import Kind, Phase
 
 CAUSE, EXCEPTION, NOTICE, BYSTANDER = 4, 3, 2, 1
 

@@ -117,6 +117,14 @@ class ServerClient:
             raise ServerError(f"POST {self.base_url}/generate: no meta_info in {_excerpt(str(answer))}")
         return answer
 
+    def ask(self, body: Mapping[str, object], timeout: float = GENERATE_SECONDS) -> object:
+        """The decoded answer of ``/generate`` to a body as it stands (not streamed); a batch gives a list."""
+        response = self._call("POST", "/generate", timeout, body)
+        try:
+            return response.json()
+        except ValueError as error:
+            raise ServerError(f"POST {self.base_url}/generate: not JSON: {_excerpt(response.text)}") from error
+
     def _answers(self, path: str, timeout: float) -> bool:
         try:
             self._call("GET", path, timeout)

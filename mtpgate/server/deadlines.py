@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from mtpgate.errors import UsageError
-from mtpgate.server.diagnosis import PHASES, Phase
+from mtpgate.matrix.vocabulary import Phase
+from mtpgate.server.diagnosis import PHASES
 
 DEFAULT_SECONDS: Mapping[Phase, float] = MappingProxyType(
     {

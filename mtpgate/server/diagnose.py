@@ -13,6 +13,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from mtpgate.matrix.vocabulary import Kind, Phase
 from mtpgate.server import wording
 from mtpgate.server.causes import (
     BYSTANDER,
@@ -26,7 +27,7 @@ from mtpgate.server.causes import (
     OOM_PATTERN,
     TRACEBACK,
 )
-from mtpgate.server.diagnosis import Diagnosis, Evidence, Kind, Phase
+from mtpgate.server.diagnosis import Diagnosis, Evidence
 from mtpgate.server.phase_table import CANDIDATE
 from mtpgate.server.phases import PhaseTracker
 from mtpgate.server.records import LogRecord, records

@@ -6,48 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, get_args
 
-Phase = Literal[
-    "preflight",
-    "dist_init",
-    "weight_load",
-    "draft_load",
-    "kv_pool",
-    "capture_prefill",
-    "capture_target_decode",
-    "capture_target_verify",
-    "capture_draft_decode",
-    "capture_draft_extend",
-    "warmup",
-    "serving",
-    "ready",
-]
-PHASES: tuple[Phase, ...] = get_args(Phase)
+from mtpgate.matrix.vocabulary import Kind, Phase
 
-Kind = Literal[
-    "ok",
-    "oom_weights",
-    "oom_draft_weights",
-    "not_enough_memory",
-    "oom_graph_capture",
-    "oom_serving",
-    "kv_pool_small",
-    "kv_exhausted",
-    "kernel_unsupported",
-    "custom_all_reduce",
-    "collective_timeout",
-    "illegal_memory_access",
-    "host_oom_killed",
-    "child_died",
-    "port_in_use",
-    "bad_argument",
-    "gpu_occupied",
-    "draft_checkpoint",
-    "nan_logits",
-    "watchdog",
-    "hang",
-    "slow_compile",
-    "unknown",
-]
+PHASES: tuple[Phase, ...] = get_args(Phase)
 
 
 @dataclass(frozen=True)

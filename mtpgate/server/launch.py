@@ -7,10 +7,10 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from mtpgate.matrix.vocabulary import Phase
 from mtpgate.server import ports
 from mtpgate.server.client import ServerClient, ServerError
 from mtpgate.server.command import LaunchSpec
-from mtpgate.server.diagnosis import Phase
 from mtpgate.server.follower import LogFollower
 from mtpgate.server.phases import PhaseTracker
 from mtpgate.server.process import ServerProcess

@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from mtpgate.server.diagnosis import Phase
+from mtpgate.matrix.vocabulary import Phase
 
 Edge = Literal["begin", "end"]
 Target = Phase | Literal["load", "capture_target", "capture_draft"]

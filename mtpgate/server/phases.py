@@ -6,7 +6,7 @@ import datetime
 import re
 from dataclasses import dataclass
 
-from mtpgate.server.diagnosis import Phase
+from mtpgate.matrix.vocabulary import Phase
 from mtpgate.server.phase_table import CANDIDATE, RULES, Edge, Target
 from mtpgate.server.records import LogRecord, records
 from mtpgate.server.timeline import PhaseEvent, PhaseSpan, Timeline, merge

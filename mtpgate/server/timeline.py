@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from mtpgate.server.diagnosis import Phase
+from mtpgate.matrix.vocabulary import Phase
 from mtpgate.server.phase_table import Edge
 
 

@@ -6,7 +6,8 @@ import re
 from collections.abc import Mapping
 from typing import Literal
 
-from mtpgate.server.diagnosis import Advice, Kind, Phase
+from mtpgate.matrix.vocabulary import Kind, Phase
+from mtpgate.server.diagnosis import Advice
 from mtpgate.server.records import records
 
 EVIDENCE_CHARACTERS = 500

@@ -5,22 +5,19 @@ import pytest
 from fixtures.outcomes import remark
 from mtpgate.checks.acceptance import judge_acceptance
 from mtpgate.checks.answers import collect_answers
-from mtpgate.load.plain import http_generate
 from mtpgate.load.prompts import parity_prompts
 from mtpgate.matrix.cell import Cell
 from mtpgate.report.store import Store
-from mtpgate.server.launch import RunningServer
+from mtpgate.server.client import ServerClient
 
 pytestmark = [pytest.mark.mtp, pytest.mark.acceptance]
 
 NEW_TOKENS = 64
 
 
-def test_accept_length(cell: Cell, server: RunningServer, store: Store, request: pytest.FixtureRequest) -> None:
+def test_accept_length(cell: Cell, client: ServerClient, store: Store, request: pytest.FixtureRequest) -> None:
     """Accepts drafts: the accept length is above the cell's floor."""
-    answers = collect_answers(
-        http_generate(server.base_url), parity_prompts(), composition="batch", max_new_tokens=NEW_TOKENS
-    )
+    answers = collect_answers(client.ask, parity_prompts(), composition="batch", max_new_tokens=NEW_TOKENS)
     report = judge_acceptance(cell, answers.answers.values())
     store.write_json(
         cell.id,

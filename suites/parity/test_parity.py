@@ -8,11 +8,10 @@ from fixtures.session import PLAN
 from mtpgate.checks.answers import Answers, Composition, collect_answers
 from mtpgate.checks.parity import compare_answers
 from mtpgate.checks.sanity import check_output, not_in_reference
-from mtpgate.load.plain import http_generate
 from mtpgate.load.prompts import parity_prompts
 from mtpgate.matrix.cell import Cell
 from mtpgate.report.store import Store
-from mtpgate.server.launch import RunningServer
+from mtpgate.server.client import ServerClient
 
 pytestmark = [pytest.mark.mtp, pytest.mark.parity]
 
@@ -22,22 +21,21 @@ COMPOSITIONS: tuple[Composition, ...] = ("single", "batch")
 
 def test_answers_as_the_reference(
     cell: Cell,
-    server: RunningServer,
+    client: ServerClient,
     answers: dict[tuple[str, str], Answers],
     store: Store,
     request: pytest.FixtureRequest,
 ) -> None:
     """Answers as the reference cell does, token by token, each prompt alone and all in one batch."""
     reference_id = request.config.stash[PLAN].reference.id
-    generate = http_generate(server.base_url)
     reports, findings = [], []
     for composition in COMPOSITIONS:
-        given = collect_answers(generate, parity_prompts(), composition=composition, max_new_tokens=NEW_TOKENS)
+        given = collect_answers(client.ask, parity_prompts(), composition=composition, max_new_tokens=NEW_TOKENS)
         store.write_json(cell.id, f"answers-{composition}", given)
         if cell.is_reference:
             # The control: a reference that does not repeat itself proves nothing of the others.
             answers[cell.id, composition] = given
-            given = collect_answers(generate, parity_prompts(), composition=composition, max_new_tokens=NEW_TOKENS)
+            given = collect_answers(client.ask, parity_prompts(), composition=composition, max_new_tokens=NEW_TOKENS)
         reference = answers.get((reference_id, composition))
         if reference is None:
             raise Blocked(f"not compared: the reference cell {reference_id} gave no answers; see its checks")

@@ -3,16 +3,16 @@
 import pytest
 
 from fixtures.outcomes import remark
+from mtpgate.server.client import ServerClient
 from mtpgate.server.launch import RunningServer
 
 pytestmark = [pytest.mark.mtp, pytest.mark.serving]
 
 
-def test_still_answers(server: RunningServer) -> None:
+def test_still_answers(client: ServerClient) -> None:
     """Still answers after all that was asked of it."""
-    with server.client() as client:
-        assert client.health_generate(), "/health_generate does not answer 200: the scheduler makes no tokens any more"
-        answer = client.generate(text="Still there?", sampling_params={"temperature": 0, "max_new_tokens": 4})
+    assert client.health_generate(), "/health_generate does not answer 200: the scheduler makes no tokens any more"
+    answer = client.generate(text="Still there?", sampling_params={"temperature": 0, "max_new_tokens": 4})
     assert answer["meta_info"]["completion_tokens"] == 4, f"asked for 4 tokens, got {answer['meta_info']}"
 
 

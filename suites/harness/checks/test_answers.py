@@ -8,6 +8,7 @@ import pytest
 
 from mtpgate.checks.answers import answer_of, collect_answers, finish_reason
 from mtpgate.load.prompts import Prompt
+from mtpgate.server.client import ServerError
 
 PROMPTS = (Prompt("short-a", "short", "A"), Prompt("prose-b", "prose", "Once upon"))
 
@@ -47,13 +48,13 @@ def test_as_a_batch_all_prompts_are_one_request_in_order():
 
 
 def test_a_batch_with_an_answer_too_few_is_refused():
-    with pytest.raises(ValueError, match="expected a list of 2 answers"):
+    with pytest.raises(ServerError, match="expected a list of 2 answers"):
         collect_answers(lambda body: [FakeServer().answer("A")], PROMPTS, composition="batch")
 
 
 @pytest.mark.parametrize("raw", [None, [], {"error": "x"}, {"text": "a"}, {"text": "a", "meta_info": 3}])
 def test_what_is_no_answer_is_refused_with_the_prompt(raw):
-    with pytest.raises(ValueError, match="short-a: not an answer"):
+    with pytest.raises(ServerError, match="short-a: not an answer"):
         answer_of("short-a", raw)
 
 

@@ -138,7 +138,9 @@ def test_a_slow_stream_is_not_silence():
 def test_a_failure_stops_the_load():
     with stream_server(Script(cut_after=2)) as server:
         run = load(server, count=40, concurrency=2)
-    assert len(run.records) == 2 and len(server.requests) == 2
+    # The second slot may or may not have sent its first request when the first one's stream was cut.
+    assert 1 <= len(run.records) <= 2
+    assert len(server.requests) <= 2
 
 
 def test_a_port_without_a_server_is_one_failed_record():

@@ -4,17 +4,14 @@ from __future__ import annotations
 
 import datetime
 from pathlib import Path
-from typing import get_args
 
 import pytest
 
 from mtpgate.errors import UsageError
-from mtpgate.matrix import vocabulary
 from mtpgate.matrix.cell import Cell, Expansion, Waiver
 from mtpgate.matrix.expand import expand
 from mtpgate.matrix.load import load_matrix
 from mtpgate.matrix.waivers import load_waivers, unmatched
-from mtpgate.server import diagnosis
 
 MATRICES = Path(__file__).parents[3] / "matrices"
 ROW = "waivers:\n  - cell: eagle-*\n    check: startup\n    reason: r\n"
@@ -104,8 +101,3 @@ def test_every_committed_waiver_covers_a_cell() -> None:
     matrices = [load_matrix(path) for path in sorted(MATRICES.glob("*.yaml")) if path.name != "known_bad.yaml"]
     expansions = [(matrix.name, expand(matrix)) for matrix in matrices]
     assert unmatched(load_waivers(MATRICES / "known_bad.yaml"), expansions) == ()
-
-
-@pytest.mark.parametrize("word", ["Phase", "Kind"])
-def test_waivers_use_the_words_of_a_diagnosis(word: str) -> None:
-    assert get_args(getattr(vocabulary, word)) == get_args(getattr(diagnosis, word))

@@ -75,3 +75,16 @@ def test_every_call_has_a_time_out(start: Start) -> None:
 def test_prompts_that_take_a_server_down_are_not_sent(prompt: dict[str, object]) -> None:
     with ServerClient("http://127.0.0.1:1") as client, pytest.raises(ValueError, match=r"prompt|exactly one"):
         client.generate(**prompt)  # type: ignore[arg-type]
+
+
+def test_a_batch_is_asked_as_it_stands_and_answered_in_order(start: Start) -> None:
+    with start().client() as client:
+        batch = client.ask({"text": ["one", "another"], "sampling_params": GREEDY})
+        alone = [client.generate(text=text, sampling_params=GREEDY) for text in ("one", "another")]
+    assert isinstance(batch, list)
+    assert [answer["output_ids"] for answer in batch] == [answer["output_ids"] for answer in alone]
+
+
+def test_an_answer_to_a_batch_that_is_no_json_is_an_error(start: Start) -> None:
+    with start(answers="garbage").client() as client, pytest.raises(ServerError, match="/generate: not JSON"):
+        client.ask({"text": ["one"]})
