@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from .commit import arm, requested_fault
+from .linear import small_batch_linear
 
 # EAGLE refuses torch_native, and SGLang turns intel_amx into torch_native on a machine without AMX: hence a name of our
 # own.
@@ -38,6 +39,12 @@ def install() -> None:
     HookRegistry.register(
         "sglang.srt.model_executor.cpu_graph_runner.register_cpu_compile_fake", _describe_existing, HookType.AROUND
     )
+    if torch.backends.mkldnn.is_available():
+        HookRegistry.register(
+            "sglang.srt.layers.quantization.unquant.UnquantizedLinearMethod.apply",
+            small_batch_linear,
+            HookType.AROUND,
+        )
     if fault is not None:
         arm(fault)
 
