@@ -22,10 +22,19 @@ def test_healthy_cells_are_green_and_say_where_the_report_is(suite: Any) -> None
 
 def test_a_figure_without_a_baseline_is_measured_and_not_passed(suite: Any) -> None:
     ended = suite.run("-m", "throughput", "--cell", "nomtp")
+    assert [row.info.id for row in ended.run.cells] == ["nomtp"]
     record = ended.check("nomtp", "throughput")
     assert record.state == "no_baseline"
     assert "tok/s" in record.message
     assert "2 skipped" in ended.output
+
+
+def test_the_reference_is_launched_for_parity_only(suite: Any) -> None:
+    speed = suite.run("-m", "throughput", "--cell", "eagle-s1-k1-d2")
+    assert [row.info.id for row in speed.run.cells] == ["eagle-s1-k1-d2"]
+    parity = suite.run("-m", "parity or serving", "--cell", "eagle-s1-k1-d2")
+    asked = {row.info.id: {record.check for record in row.checks} for row in parity.run.cells}
+    assert asked == {"nomtp": {"parity"}, "eagle-s1-k1-d2": {"parity", "serving"}}
 
 
 def test_a_slower_server_fails_against_its_recorded_baseline(suite: Any) -> None:
