@@ -17,10 +17,12 @@ def expected_captures(cell: Cell, info: Mapping[str, Any]) -> frozenset[Phase]:
     The verify graph takes the decode graph's place under speculation; a draft-decode graph exists from the second
     step on (``speculative/eagle_worker_v2.py``, SGLang 0.5.23; with num_steps 1 none since 0.5.6). Prefill and
     draft-extend graphs depend on the attention backend and are not required here; one that begins must end.
-    The CPU captures none (``--enable-torch-compile`` aside, which the embedded engine does not support).
+    The CPU captures only with ``enable_torch_compile``, which SGLang refuses with speculation.
     """
-    if info.get("device") == "cpu" or info.get("disable_cuda_graph") or _decode_backend(info) == DISABLED:
+    if info.get("disable_cuda_graph") or _decode_backend(info) == DISABLED:
         return frozenset()
+    if info.get("device") == "cpu":
+        return frozenset({"capture_target_decode"}) if info.get("enable_torch_compile") else frozenset()
     if cell.speculation is None:
         return frozenset({"capture_target_decode"})
     if cell.speculation.num_steps > 1:
