@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 CELLS = ("nomtp", "eagle-s1-k1-d2", "eagle-s3-k1-d4")
 FAST = {"tokens_per_second": 400.0}
 SLOW = {"tokens_per_second": 200.0}
@@ -119,6 +121,19 @@ def test_a_server_that_dies_of_a_question_fails_it_with_the_diagnosis(suite: Any
     assert ended.check("nomtp", "parity").state == "failed"
     assert "the server died while it was asked" in ended.check("nomtp", "parity").message
     assert ended.check("nomtp", "serving").state == "blocked"
+
+
+@pytest.mark.parametrize(
+    ("part", "value"), [("output_ids", None), ("output_ids", 5), ("text", ["x"]), ("meta_info", {"id": "x"})]
+)
+def test_an_answer_without_its_parts_fails_and_names_them(suite: Any, part: str, value: object) -> None:
+    ended = suite.run("-m", "parity or serving", "--cell", "nomtp", behaviour={"answer": {part: value}})
+    record = ended.check("nomtp", "parity")
+    assert (ended.code, record.state) == (1, "failed"), ended.output
+    named = "completion_tokens" if part == "meta_info" else part
+    assert f"{named} is missing or of another type" in record.message
+    assert ended.check("nomtp", "serving").state == ("failed" if part == "meta_info" else "passed")
+    assert "Traceback" not in ended.output
 
 
 def test_a_server_that_ignores_sigterm_fails_the_stop(suite: Any) -> None:
