@@ -85,6 +85,26 @@ def test_a_fault_that_does_not_exist(suite: Any) -> None:
     assert "verify:accept_wrong" in refused(ended)
 
 
+def test_a_folder_that_cannot_take_the_results(suite: Any) -> None:
+    (suite.folder / "file").write_text("")
+    assert "file" in refused(suite.run(f"--out={suite.folder / 'file'}"))
+
+
+def test_a_folder_that_another_run_writes_to(suite: Any, wait_until: Any) -> None:
+    first = suite.start("--cell", "nomtp", behaviour={"hang": "weight_load"})
+    log = suite.folder / "out" / "cells" / "nomtp" / "server.log"
+    wait_until(log.exists, "the launch")
+    second = suite.run("--cell", "nomtp")
+    assert second.code == 4, second.output
+    assert "another run is writing its results there" in second.output
+    assert first.poll() is None
+    assert log.exists()
+    first.kill()
+    first.communicate()
+    wait_until(lambda: not suite.processes(), "the first run is gone")
+    assert suite.run("--cell", "nomtp", "-m", "startup").code == 0
+
+
 def test_parallel_cells_are_refused(suite: Any) -> None:
     assert "without -n" in refused(suite.run("-n", "2"))
 
