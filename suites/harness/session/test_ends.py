@@ -26,6 +26,12 @@ def test_no_process_is_left(suite: Any, wait_until: Any, sent: signal.Signals, c
     wait_until(lambda: not suite.processes(), f"all processes gone after {sent.name}")
 
 
+def test_a_run_without_a_terminal_ends_as_any_other(suite: Any) -> None:
+    ended = suite.run("-p", "no:terminal", "-m", "startup", "--cell", "nomtp")
+    assert ended.code == 0, ended.output
+    assert ended.check("nomtp", "startup").state == "passed"
+
+
 def test_an_interrupted_run_says_so_and_is_not_green(suite: Any, wait_until: Any) -> None:
     process = suite.start("--cell", "nomtp", behaviour=HANGS)
     wait_until(lambda: launched(suite.folder / "out" / "cells" / "nomtp" / "server.log"), "the launch")
