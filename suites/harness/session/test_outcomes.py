@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -104,6 +105,8 @@ def test_a_waiver_of_a_check_with_several_tests_is_used_when_one_of_them_fails(s
 def test_wrong_tokens_of_the_speculative_cells_fail_parity_there_and_only_there(suite: Any) -> None:
     ended = suite.run("-m", "parity", behaviour={"answers": "wrong_speculative"})
     assert ended.states("parity") == {"nomtp": "passed", "eagle-s1-k1-d2": "failed", "eagle-s3-k1-d4": "failed"}
+    verdict = " ".join(ended.output[ended.output.index("RED:") :].split())
+    assert re.search(r"eagle-s1-k1-d2 against nomtp: single: 0 of \d+ answers equal the reference's", verdict)
 
 
 def test_without_answers_of_the_reference_parity_is_blocked_not_passed(suite: Any) -> None:
@@ -148,6 +151,8 @@ def test_a_server_that_runs_other_arguments_is_not_the_cell(suite: Any) -> None:
     record = ended.check("eagle-s3-k1-d4", "startup")
     assert record.state == "failed"
     assert "speculative_num_steps: asked for 3, the server runs 2" in record.message
+    verdict = " ".join(ended.output[ended.output.index("RED:") :].split("Next:")[0].split())
+    assert "asked for 3, the server runs 2" in verdict
 
 
 def waiver(**changes: object) -> dict[str, object]:
