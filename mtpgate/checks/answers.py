@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, TypeVar
 
 from mtpgate.load.prompts import Prompt
 from mtpgate.server.client import ServerError
 
 Composition = Literal["single", "batch"]
+T = TypeVar("T")
 
 Generate = Callable[[Mapping[str, object]], object]
 """Takes the JSON body of a ``/generate`` request (not streamed) and returns the decoded JSON of the answer."""
@@ -73,21 +74,35 @@ def answer_of(prompt_id: str, raw: object) -> Answer:
     """The answer in the decoded JSON of one ``/generate`` result.
 
     Raises:
-        ServerError: it has no ``text`` or no ``meta_info``.
+        ServerError: a part that is compared or counted is missing or of another type (the message names it): without
+            token ids, say, all answers would be equal token by token.
     """
-    if not isinstance(raw, dict) or "text" not in raw or not isinstance(raw.get("meta_info"), dict):
+    if not isinstance(raw, dict):
         raise ServerError(f"{prompt_id}: not an answer of /generate: {str(raw)[:240]}")
-    meta = raw["meta_info"]
-    output_ids = tuple(raw.get("output_ids") or ())
-    counted = meta.get("completion_tokens")
+    meta: dict[str, object] = _part(prompt_id, raw, "meta_info", dict)
+    output_ids: list[int] = _part(prompt_id, raw, "output_ids", list)
+    if not all(isinstance(token, int) for token in output_ids):
+        raise _unsound(prompt_id, raw, "output_ids")
     return Answer(
         prompt_id=prompt_id,
-        output_ids=output_ids,
-        text=raw["text"] or "",
+        output_ids=tuple(output_ids),
+        text=_part(prompt_id, raw, "text", str),
         finish_reason=finish_reason(meta),
-        output_tokens=counted if isinstance(counted, int) else len(output_ids),
+        output_tokens=_part(prompt_id, meta, "completion_tokens", int),
         meta=meta,
     )
+
+
+def _part(prompt_id: str, raw: Mapping[str, object], name: str, kind: type[T]) -> T:
+    value = raw.get(name)
+    if not isinstance(value, kind):
+        raise _unsound(prompt_id, raw, name)
+    return value
+
+
+def _unsound(prompt_id: str, raw: Mapping[str, object], name: str) -> ServerError:
+    what = f"{name} is missing or of another type"
+    return ServerError(f"{prompt_id}: not an answer of /generate: {what} in {str(raw)[:240]}")
 
 
 def finish_reason(meta: Mapping[str, object]) -> str:

@@ -13,6 +13,7 @@ import fcntl
 import math
 import os
 import re
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -131,6 +132,19 @@ class BaselineStore:
             unfinished.replace(path)
         return path
 
+    def require_writable(self, matrix: str) -> None:
+        """Find out before an hour of measuring that nothing can be recorded.
+
+        Raises:
+            UsageError: no file can be made in the matrix's folder.
+        """
+        folder = self._folder / matrix
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            tempfile.TemporaryFile(dir=folder).close()
+        except OSError as error:
+            raise UsageError(f"{folder}: no baselines can be written there: {error.strerror}") from error
+
     def find(self, key: BaselineKey) -> Found:
         """The accepted launches under ``key``.
 
@@ -155,9 +169,12 @@ class BaselineStore:
             UsageError: a line cannot be read.
         """
         path = self.path(matrix, cell)
-        if not path.exists():
+        try:
+            lines = path.read_text(encoding="utf-8").split("\n")
+        except FileNotFoundError:
             return ()
-        lines = path.read_text(encoding="utf-8").split("\n")
+        except (OSError, UnicodeDecodeError) as error:
+            raise UsageError(f"{path}: the baselines cannot be read: {error}") from error
         launches = [_parse(path, number, line) for number, line in enumerate(lines, start=1) if line.strip()]
         return tuple(sorted(launches, key=lambda launch: launch.when))
 

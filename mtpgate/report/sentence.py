@@ -49,8 +49,9 @@ def headline(run: Run, outcome: Outcome) -> Headline:
 
 
 def first_line(text: str, limit: int = 300) -> str:
-    """The first line that is not empty, cut after ``limit`` characters."""
-    line = next((part.strip() for part in text.splitlines() if part.strip()), "")
+    """The first line that is not empty, cut after ``limit`` characters; with the second if it only announces that."""
+    lines = [part.strip() for part in text.splitlines() if part.strip()]
+    line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
     return line if len(line) <= limit else f"{line[: limit - 1]}…"
 
 

@@ -73,6 +73,24 @@ class Store:
     def __init__(self, root: Path) -> None:
         self.root = root
 
+    def claim(self) -> int:
+        """Keep the folder for this process until the descriptor that is returned is closed, or the process ends.
+
+        Two runs in one folder would move each other's results aside. Raises InfrastructureFault if another run has it.
+        """
+        with _explained(self.root):
+            self.root.mkdir(parents=True, exist_ok=True)
+            # The folder itself: a lock file would be one more thing that a reader has to know.
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                os.close(descriptor)
+                raise InfrastructureFault(
+                    f"{self.root}: another run is writing its results there; wait for its end, or name another folder"
+                ) from error
+        return descriptor
+
     def begin_run(self, info: RunInfo) -> None:
         """Move what an earlier run left to ``previous/`` and write ``run.json``.
 

@@ -113,7 +113,7 @@ class ServerClient:
             if top_logprobs_num is not None:
                 body["top_logprobs_num"] = top_logprobs_num
         answer = self._json(self._call("POST", "/generate", timeout, body), "POST /generate")
-        if "meta_info" not in answer:
+        if not isinstance(answer.get("meta_info"), dict):
             raise ServerError(f"POST {self.base_url}/generate: no meta_info in {_excerpt(str(answer))}")
         return answer
 

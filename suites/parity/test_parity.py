@@ -54,7 +54,9 @@ def test_answers_as_the_reference(
         },
     )
     what = f"{cell.id} against itself, asked again" if cell.is_reference else f"{cell.id} against {reference_id}"
-    message = "\n".join([f"{what}:", *(report.message() for report in reports), *findings[:3]])
+    # What is wrong comes first: the report's first line quotes the begin of this.
+    wrong = [*(report.message() for report in reports if not report.ok), *findings[:3]]
+    message = f"{what}: " + "\n".join([*wrong, *(report.message() for report in reports if report.ok)])
     assert all(report.ok for report in reports), message
     assert not findings, message
     remark(request.node, message)

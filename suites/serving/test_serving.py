@@ -13,7 +13,7 @@ def test_still_answers(client: ServerClient) -> None:
     """Still answers after all that was asked of it."""
     assert client.health_generate(), "/health_generate does not answer 200: the scheduler makes no tokens any more"
     answer = client.generate(text="Still there?", sampling_params={"temperature": 0, "max_new_tokens": 4})
-    assert answer["meta_info"]["completion_tokens"] == 4, f"asked for 4 tokens, got {answer['meta_info']}"
+    assert answer["meta_info"].get("completion_tokens") == 4, f"asked for 4 tokens, got {answer['meta_info']}"
 
 
 def test_stops_cleanly(server: RunningServer, request: pytest.FixtureRequest) -> None:

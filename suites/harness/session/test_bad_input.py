@@ -85,6 +85,49 @@ def test_a_fault_that_does_not_exist(suite: Any) -> None:
     assert "verify:accept_wrong" in refused(ended)
 
 
+def test_a_folder_that_cannot_take_the_results(suite: Any) -> None:
+    (suite.folder / "file").write_text("")
+    assert "file" in refused(suite.run(f"--out={suite.folder / 'file'}"))
+
+
+def test_a_folder_that_another_run_writes_to(suite: Any, wait_until: Any) -> None:
+    first = suite.start("--cell", "nomtp", behaviour={"hang": "weight_load"})
+    log = suite.folder / "out" / "cells" / "nomtp" / "server.log"
+    wait_until(log.exists, "the launch")
+    second = suite.run("--cell", "nomtp")
+    assert second.code == 4, second.output
+    assert "another run is writing its results there" in second.output
+    assert first.poll() is None
+    assert log.exists()
+    first.kill()
+    first.communicate()
+    wait_until(lambda: not suite.processes(), "the first run is gone")
+    assert suite.run("--cell", "nomtp", "-m", "startup").code == 0
+
+
+@pytest.mark.parametrize("content", [b"{bad\n", b"\xff\xfe\n"])
+def test_baselines_that_cannot_be_read(suite: Any, content: bytes) -> None:
+    path = suite.folder / "baselines" / "standin" / "nomtp.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(content)
+    assert "nomtp.jsonl" in refused(suite.run("-m", "throughput", "--cell", "nomtp"))
+
+
+def test_baselines_that_cannot_be_written(suite: Any) -> None:
+    (suite.folder / "file").write_text("")
+    where = f"--baselines={suite.folder / 'file'}"
+    assert "no baselines can be written" in refused(suite.run(where, "--record-baselines", "--cell", "nomtp"))
+
+
+def test_no_folder_for_locks(suite: Any) -> None:
+    (suite.folder / "locks").write_text("")
+    ended = suite.run("--cell", "nomtp")
+    assert ended.code == 3
+    assert ended.output.count("MTPGATE_RUNTIME") == 1, ended.output
+    assert "Traceback" not in ended.output
+    assert not list(ended.out.glob("cells/*"))
+
+
 def test_parallel_cells_are_refused(suite: Any) -> None:
     assert "without -n" in refused(suite.run("-n", "2"))
 

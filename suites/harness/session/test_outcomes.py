@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
+
+import pytest
 
 CELLS = ("nomtp", "eagle-s1-k1-d2", "eagle-s3-k1-d4")
 FAST = {"tokens_per_second": 400.0}
@@ -102,6 +105,8 @@ def test_a_waiver_of_a_check_with_several_tests_is_used_when_one_of_them_fails(s
 def test_wrong_tokens_of_the_speculative_cells_fail_parity_there_and_only_there(suite: Any) -> None:
     ended = suite.run("-m", "parity", behaviour={"answers": "wrong_speculative"})
     assert ended.states("parity") == {"nomtp": "passed", "eagle-s1-k1-d2": "failed", "eagle-s3-k1-d4": "failed"}
+    verdict = " ".join(ended.output[ended.output.index("RED:") :].split())
+    assert re.search(r"eagle-s1-k1-d2 against nomtp: single: 0 of \d+ answers equal the reference's", verdict)
 
 
 def test_without_answers_of_the_reference_parity_is_blocked_not_passed(suite: Any) -> None:
@@ -121,6 +126,19 @@ def test_a_server_that_dies_of_a_question_fails_it_with_the_diagnosis(suite: Any
     assert ended.check("nomtp", "serving").state == "blocked"
 
 
+@pytest.mark.parametrize(
+    ("part", "value"), [("output_ids", None), ("output_ids", 5), ("text", ["x"]), ("meta_info", {"id": "x"})]
+)
+def test_an_answer_without_its_parts_fails_and_names_them(suite: Any, part: str, value: object) -> None:
+    ended = suite.run("-m", "parity or serving", "--cell", "nomtp", behaviour={"answer": {part: value}})
+    record = ended.check("nomtp", "parity")
+    assert (ended.code, record.state) == (1, "failed"), ended.output
+    named = "completion_tokens" if part == "meta_info" else part
+    assert f"{named} is missing or of another type" in record.message
+    assert ended.check("nomtp", "serving").state == ("failed" if part == "meta_info" else "passed")
+    assert "Traceback" not in ended.output
+
+
 def test_a_server_that_ignores_sigterm_fails_the_stop(suite: Any) -> None:
     ended = suite.run("-m", "serving", "--cell", "nomtp", behaviour={"ignore_sigterm": True})
     assert ended.check("nomtp", "serving").state == "failed"
@@ -133,6 +151,8 @@ def test_a_server_that_runs_other_arguments_is_not_the_cell(suite: Any) -> None:
     record = ended.check("eagle-s3-k1-d4", "startup")
     assert record.state == "failed"
     assert "speculative_num_steps: asked for 3, the server runs 2" in record.message
+    verdict = " ".join(ended.output[ended.output.index("RED:") :].split("Next:")[0].split())
+    assert "asked for 3, the server runs 2" in verdict
 
 
 def waiver(**changes: object) -> dict[str, object]:

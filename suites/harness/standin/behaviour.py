@@ -57,6 +57,8 @@ class Behaviour:
     answers: str = "right"
     """``right`` | ``garbage`` (no JSON) | ``error`` (HTTP 500) | ``wrong`` (one token off in every answer) |
     ``wrong_speculative`` (the same, with speculation only) | ``cut`` (the stream ends in the middle)."""
+    answer: dict[str, object] = field(default_factory=dict)
+    """Overrides of the parts of every answer of ``/generate`` that is not streamed; null leaves the part out."""
     tokens_per_second: float | None = None
     """Of one request; None: as fast as it can."""
     accept_length: float = 2.0

@@ -127,7 +127,8 @@ class Handler(BaseHTTPRequestHandler):
 
     def last_state(self, request: dict[str, Any]) -> dict[str, Any]:
         *_, last = generation(self.server.standin, request)
-        return last
+        changed = {**last, **self.server.standin.behaviour.answer}
+        return {name: part for name, part in changed.items() if part is not None}
 
     def misbehaves(self) -> bool:
         answers = self.server.standin.behaviour.answers

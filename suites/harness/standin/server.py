@@ -7,6 +7,7 @@ described in ``behaviour.py``. Standard library only, starts in a tenth of a sec
 from __future__ import annotations
 
 import argparse
+import ctypes
 import os
 import signal
 import sys
@@ -137,6 +138,7 @@ def leave(*_: object) -> NoReturn:
 
 def fork_child(*, daemonize: bool) -> None:
     """A child that sleeps: one that dies with its parent, as SGLang's schedulers do, or a daemon that does not."""
+    parent = os.getpid()
     child = os.fork()
     if child != 0:
         if daemonize:
@@ -148,9 +150,9 @@ def fork_child(*, daemonize: bool) -> None:
         if os.fork() != 0:
             os._exit(0)
     else:
-        import ctypes
-
         ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != parent:
+            os._exit(0)  # The parent died before the line above could take effect.
     while True:
         signal.pause()
 
