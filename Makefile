@@ -11,10 +11,9 @@ VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 ARGS ?=
 BIN := $(VENV)/bin
-ENV := PYTHON=$(BIN)/python
 
 help:
-	@sed -n 's/^# \{0,1\}//p' Makefile | head -5
+	@sed -n '1,/^SHELL/s/^# \{0,1\}//p' Makefile
 
 $(VENV)/installed: requirements.txt requirements-cpu.txt requirements-cpu-sglang.txt tools/install.sh
 	@bash tools/install.sh "$(PYTHON)" "$(VENV)"

@@ -137,7 +137,7 @@ def report(out: Annotated[Path, typer.Option(help="The run's folder.")] = ROOT /
 
 def _readable(path: Path) -> Path:
     if not path.is_file():
-        raise UsageError(f"{path}: no such file; name a server's log")
+        raise UsageError(f"{path}: {'no file' if path.exists() else 'no such file'}")
     return path
 
 

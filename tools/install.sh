@@ -7,6 +7,7 @@ say() { printf 'install: %s\n' "$*"; }
 die() { printf 'install: %s\n' "$*" >&2; exit 2; }
 
 [ -n "$python" ] || die "no python3 found; install Python 3.11 (Debian, Ubuntu: apt-get install python3), or name one: make PYTHON=/path/to/python3.11"
+command -v "$python" >/dev/null || die "$python: no such interpreter; name one: make PYTHON=/path/to/python3.11"
 "$python" -c 'import sys; sys.exit(sys.version_info[:2] < (3, 11))' ||
     die "$python is $("$python" -V 2>&1); Python 3.11 or later is needed (make PYTHON=/path/to/python3.11)"
 if ! "$python" -c 'import ensurepip' 2>/dev/null; then

@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from mtpgate.errors import UsageError
+from mtpgate.errors import InfrastructureFault, UsageError
 from mtpgate.load.measurement import Measurement
 from mtpgate.matrix.cell import Workload
 
@@ -106,6 +106,7 @@ class BaselineStore:
 
         Raises:
             UsageError: the measurement is void or has no figures, ``why`` is empty, or the file cannot be read.
+            InfrastructureFault: the disk does not take it.
         """
         speed = measurement.output_tokens_per_second
         if measurement.void is not None or not speed > 0 or not math.isfinite(speed):
@@ -128,8 +129,12 @@ class BaselineStore:
             self.launches(key.matrix, key.cell)
             before = path.read_text(encoding="utf-8") if path.exists() else ""
             unfinished = path.with_name(f".{path.name}.{os.getpid()}")
-            unfinished.write_text(before + launch.model_dump_json() + "\n", encoding="utf-8")
-            unfinished.replace(path)
+            try:
+                unfinished.write_text(before + launch.model_dump_json() + "\n", encoding="utf-8")
+                unfinished.replace(path)
+            except OSError as error:
+                unfinished.unlink(missing_ok=True)
+                raise InfrastructureFault(f"{path}: the baseline cannot be written: {error.strerror}") from error
         return path
 
     def require_writable(self, matrix: str) -> None:
