@@ -52,7 +52,9 @@ def cells(
     if as_json:
         _print_json(describe(expansion))
     else:
-        Console().print(*tables(expansion))
+        console = Console()
+        console.print(f"{path}; the arguments' names are checked against SGLang when it is launched", highlight=False)
+        console.print(*tables(expansion))
 
 
 @app.command()
@@ -76,7 +78,7 @@ def diagnose(
         return
     console = Console(highlight=False, soft_wrap=True)
     console.print(f"{found.kind}: {found.summary}", markup=False)
-    for line in found.evidence:
+    for line in found.evidence if found.kind != "ok" else ():
         console.print(f"  {line.line}: {line.text}", markup=False)
 
 

@@ -213,24 +213,34 @@ def prepare(plan: Plan, *, on_progress: Callable[[str], None] = lambda _: None) 
     )
     own: Mapping[str, ArgumentValue] = ENGINE_ARGUMENTS if embedded else {}
     arguments = {cell.id: {**own, **cell.arguments} for cell in plan.cells}
-    prepared = Prepared(plan, facts, _model(plan, on_progress), environment, arguments)
-    faults: list[str] = []
+    prepared = Prepared(plan, facts, _model(plan), environment, arguments)
+    faults: dict[str, list[str]] = {}
     for cell in plan.cells:
         try:
             # The port and the log are stand-ins: only what the matrix says is tried here.
             prepared.launch_spec(cell, port=1, log_path=Path(os.devnull))
         except UsageError as error:
-            faults.append(f"cell {cell.id}: {error}")
+            faults.setdefault(str(error), []).append(cell.id)
     if faults:
-        raise UsageError("\n".join(dict.fromkeys(faults)))
+        raise UsageError("\n".join(f"{plan.path}: {text} (cells: {_few(ids)})" for text, ids in faults.items()))
+    if _is_small(plan):
+        on_progress("making the small MTP model, if it is not there")
+        ensure_model(Path(prepared.model_path))
     return prepared
 
 
-def _model(plan: Plan, on_progress: Callable[[str], None]) -> str:
+def _few(ids: list[str], most: int = 3) -> str:
+    return ", ".join(ids[:most]) + (f" and {len(ids) - most} more" if len(ids) > most else "")
+
+
+def _is_small(plan: Plan) -> bool:
+    return (plan.request.model or plan.matrix.model.path) == SMALL_MODEL
+
+
+def _model(plan: Plan) -> str:
+    if _is_small(plan):
+        return str(plan.request.root / ".cache" / "mtpgate" / "model")
     path = plan.request.model or plan.matrix.model.path
-    if path == SMALL_MODEL:
-        on_progress("making the small MTP model, if it is not there")
-        return str(ensure_model(plan.request.root / ".cache" / "mtpgate" / "model"))
     folder = Path(path).expanduser()
     looks_local = path.startswith((".", "/", "~")) or folder.exists()
     if looks_local and not (folder / "config.json").is_file():

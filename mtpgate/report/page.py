@@ -201,8 +201,9 @@ def _scale_for(run: Run, workload: str) -> float:
 
 
 def _reproduce(run: Run, row: Row) -> str:
-    matrix = ["--matrix", run.info.matrix_path] if run.info.matrix_path else []
-    return shlex.join(["pytest", "-m", "mtp", *matrix, "--cell", row.cell.id])
+    checks = list(dict.fromkeys(record.check for record in row.records("failed", "fixed", "broken")))
+    options = run.info.options or ((f"--matrix={run.info.matrix_path}",) if run.info.matrix_path else ())
+    return shlex.join(["pytest", "-m", " or ".join(checks) or "mtp", "--cell", row.cell.id, *options])
 
 
 def _log_of(cell: CellRun) -> str:

@@ -91,6 +91,10 @@ class RunInfo:
     command_line: str
     cells: tuple[CellRecord, ...] = ()
     pruned: tuple[PrunedRecord, ...] = ()
+    options: tuple[str, ...] = ()
+    """The command line's options that a repetition needs (``--matrix=...``, ``--fault=...``)."""
+    fault: str = ""
+    """The fault that the engine was told to commit; empty for a run that means it."""
     baselines: str = ""
     """Where the run's baselines come from, for a person; empty where it has none."""
 

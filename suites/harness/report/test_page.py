@@ -150,7 +150,7 @@ def test_a_failed_start_up_shows_diagnosis_evidence_and_how_to_see_it_again(tmp_
         "lower mem_fraction_static: at most 0.645",
         "lower cuda_graph_max_bs to 16",
         "raise mem_fraction_static: that leaves less room for graphs",
-        "pytest -m mtp --matrix matrices/cpu-small.yaml --cell eagle-s1-k1-d2",
+        "pytest -m startup --cell eagle-s1-k1-d2 --matrix=matrices/cpu-small.yaml",
         "python -m sglang.launch_server --model-path 'models/small mtp'",
     ):
         assert expected in failure.text, expected

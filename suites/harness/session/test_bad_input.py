@@ -137,3 +137,9 @@ def test_a_broken_waiver_file(suite: Any, text: str) -> None:
     path = suite.folder / "broken.yaml"
     path.write_text(text)
     assert "broken.yaml:1" in refused(suite.run(f"--known-bad={path}"))
+
+
+def test_an_argument_that_no_flag_fits_is_said_once_for_all_cells(suite: Any) -> None:
+    message = refused(suite.run(f"--matrix={matrix(suite, 'mem_fraction_static', 'mem_fracton_static')}"))
+    assert message.count("mem_fracton_static") == 1
+    assert "nomtp, eagle-s1-k1-d2, eagle-s3-k1-d4" in message

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import html
 import re
+from pathlib import Path
 from typing import Any
 
 import pytest
+
+HERE = Path(__file__).parent
 
 CELLS = ("nomtp", "eagle-s1-k1-d2", "eagle-s3-k1-d4")
 FAST = {"tokens_per_second": 400.0}
@@ -157,3 +161,20 @@ def test_a_server_that_runs_other_arguments_is_not_the_cell(suite: Any) -> None:
 
 def waiver(**changes: object) -> dict[str, object]:
     return {"cell": "eagle-s3-k1-d4", "check": "startup", "reason": "seen in the tests", **changes}
+
+
+def test_the_report_repeats_a_failure_with_the_options_that_it_had(suite: Any) -> None:
+    ended = suite.run("-m", "parity", "--cell", "eagle-s1-k1-d2", behaviour={"answers": "wrong_speculative"})
+    assert ended.check("eagle-s1-k1-d2", "parity").state == "failed"
+    page = html.unescape((ended.out / "index.html").read_text())
+    assert "pytest -m parity --cell eagle-s1-k1-d2 --matrix=" in page
+    assert "standin.yaml" in page
+    assert "'--server-command=" in page
+
+
+def test_the_recorded_command_carries_the_variables_that_the_suite_added(suite: Any) -> None:
+    path = suite.folder / "variable.yaml"
+    path.write_text((HERE / "standin.yaml").read_text() + "environment:\n  SGLANG_LOG_MS: 1\n")
+    ended = suite.run("-m", "startup", "--cell", "nomtp", f"--matrix={path}")
+    (row,) = ended.run.cells
+    assert row.launch.command[:2] == ("env", "SGLANG_LOG_MS=1")
