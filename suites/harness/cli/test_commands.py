@@ -1,0 +1,68 @@
+"""``python -m mtpgate``: what scripts rely on, and what a wrong call comes to."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[3]
+LOG = ROOT / "suites" / "harness" / "server" / "cases" / "seed_mtp_capture_oom.log"
+CONTEXT = LOG.with_suffix(".json")
+RTX = "matrices/rtx-pro-6000-dsv4-flash.yaml"
+
+
+def mtpgate(*arguments: str) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "mtpgate", *arguments]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+
+
+def test_cells_as_json_are_ids_arguments_waivers_and_what_is_pruned() -> None:
+    told = json.loads(mtpgate("cells", "--matrix", RTX, "--json").stdout)
+    bad = next(cell for cell in told["cells"] if cell["id"] == "eagle-s1-k1-d2-f0.70-bs32")
+    assert bad["args"]["mem_fraction_static"] == 0.7
+    assert [waiver["kind"] for waiver in bad["waivers"]] == ["oom_graph_capture"]
+    assert {"id", "reason"} <= set(told["pruned"][0])
+
+
+def test_cells_for_a_person_name_the_matrix() -> None:
+    assert mtpgate("cells", "--matrix", RTX).stdout.startswith(RTX)
+
+
+def test_diagnose_as_json_has_the_keys_of_the_contract() -> None:
+    told = json.loads(mtpgate("diagnose", str(LOG), "--context", str(CONTEXT), "--json").stdout)
+    assert list(told) == ["phase", "kind", "rank", "numbers", "advice", "not_advice", "evidence"]
+    assert (told["kind"], told["rank"]) == ("oom_graph_capture", "TP1")
+    assert set(told["evidence"][0]) == {"line", "text"}
+    assert told["advice"]["mem_fraction_static"] == "lower"
+
+
+def test_doctor_says_what_a_run_would_do() -> None:
+    told = json.loads(mtpgate("doctor", "--json").stdout)
+    assert {"gpus", "driver", "no_gpus_because", "cpu_engine", "would_run"} == set(told)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("cells", "--matrix", "nowhere.yaml"), "nowhere.yaml"),
+        (("diagnose", "nowhere.log"), "no such file"),
+        (("diagnose", "suites"), "no file"),
+        (("diagnose", str(LOG), "--context", "README.md"), "not JSON"),
+        (("report", "--out", "suites"), "suites"),
+        (("sing",), "No such command"),
+    ],
+)
+def test_bad_use_is_one_message_and_exit_code_2(arguments: tuple[str, ...], words: str) -> None:
+    ended = mtpgate(*arguments)
+    assert ended.returncode == 2
+    assert words in ended.stderr
+    assert "Traceback" not in ended.stderr
+
+
+@pytest.mark.parametrize("command", ["cells", "diagnose", "doctor", "model", "report"])
+def test_every_command_has_help_with_an_example(command: str) -> None:
+    assert "Example: python -m mtpgate" in mtpgate(command, "--help").stdout
