@@ -15,7 +15,7 @@ from mtpgate.server.client import ServerClient
 
 pytestmark = [pytest.mark.mtp, pytest.mark.parity]
 
-NEW_TOKENS = 48
+NEW_TOKENS = 32
 COMPOSITIONS: tuple[Composition, ...] = ("single", "batch")
 
 
