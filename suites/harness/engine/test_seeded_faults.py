@@ -89,7 +89,10 @@ def test_an_out_of_memory_in_the_load_is_a_failed_start_with_its_phase(suite: Su
     assert "oom_weights in weight_load" in record.message
 
 
-def test_kill_9_of_pytest_leaves_no_server(suite: Suite, wait_until: Callable[[Callable[[], bool], str], None]) -> None:
+def test_kill_9_of_pytest_leaves_no_server(
+    tmp_path: Path, wait_until: Callable[[Callable[[], bool], str], None]
+) -> None:
+    suite = Suite(tmp_path)
     process = subprocess.Popen(
         suite.command("-m", "startup", "--fault", "weights:hang"),
         cwd=ROOT,
@@ -97,9 +100,11 @@ def test_kill_9_of_pytest_leaves_no_server(suite: Suite, wait_until: Callable[[C
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
     )
-    log = suite.out / "cells" / CELL / "server.log"
-    wait_until(lambda: log.exists() and b"Load weight begin" in log.read_bytes(), "weights being loaded")
-    assert len(suite.processes()) >= 4, "pytest, guardian, server and scheduler"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    try:
+        log = suite.out / "cells" / CELL / "server.log"
+        wait_until(lambda: log.exists() and b"Load weight begin" in log.read_bytes(), "weights being loaded")
+        assert len(suite.processes()) >= 4, "pytest, guardian, server and scheduler"
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
     wait_until(lambda: not suite.processes(), "all processes gone")
