@@ -44,6 +44,12 @@ def test_the_reference_is_launched_for_parity_only(suite: Any) -> None:
     assert asked == {"nomtp": {"parity"}, "eagle-s1-k1-d2": {"parity", "serving"}}
 
 
+def test_a_question_that_no_cell_is_asked_is_left_out_not_skipped(suite: Any) -> None:
+    ended = suite.run("-m", "acceptance or serving", "--cell", "nomtp")
+    assert {record.check for row in ended.run.cells for record in row.checks} == {"serving"}
+    assert "skipped" not in ended.output
+
+
 def test_a_slower_server_fails_against_its_recorded_baseline(suite: Any) -> None:
     only = ("-m", "throughput", "--cell", "eagle-s1-k1-d2")
     assert suite.run(*only, "--record-baselines", behaviour=FAST).code == 0
