@@ -45,7 +45,7 @@ class Suite:
     def check(self, check: str, cell: str = CELL) -> CheckRecord:
         rows = [row for row in load_run(self.out).cells if row.info.id == cell]
         found = [record for row in rows for record in row.checks if record.check == check]
-        return next((record for record in found if record.state != "passed"), found[0])
+        return next((record for record in found if record.state == "failed"), found[0])
 
     def processes(self) -> list[psutil.Process]:
         found = []
