@@ -94,8 +94,9 @@ class Suite:
         return Finished(ended.returncode, ended.stdout + ended.stderr, self.folder / "out")
 
     def start(self, *arguments: str, behaviour: dict[str, object] | None = None) -> subprocess.Popen[str]:
+        # A shell without job control starts background jobs with SIGINT ignored, and that is inherited.
         return subprocess.Popen(
-            self.command(*arguments),
+            ["env", "--default-signal=INT", *self.command(*arguments)],
             cwd=ROOT,
             env=self.environment(behaviour),
             stdout=subprocess.PIPE,
