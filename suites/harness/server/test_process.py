@@ -66,8 +66,16 @@ def start_launcher() -> Iterator[StartLauncher]:
     launchers: list[subprocess.Popen[str]] = []
 
     def begin(spec: LaunchSpec) -> tuple[subprocess.Popen[str], set[int]]:
+        # A shell without job control starts background jobs with SIGINT ignored, and that is inherited.
         launcher = subprocess.Popen(
-            [sys.executable, "-c", LAUNCHER, json.dumps([spec.command, spec.port, str(spec.log_path)])],
+            [
+                "env",
+                "--default-signal=INT",
+                sys.executable,
+                "-c",
+                LAUNCHER,
+                json.dumps([spec.command, spec.port, str(spec.log_path)]),
+            ],
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             text=True,
