@@ -72,9 +72,8 @@ class Budget:
     ranks: tuple[RankBudget, ...] = ()
 
     def rank(self, name: str | None) -> RankBudget | None:
-        """The budget of the rank with this printed prefix; without one, of the rank with the least memory left."""
+        """The budget of the rank with this printed prefix; without one, of the first rank that told its memory."""
         named = next((item for item in self.ranks if item.rank == name), None)
         if named is not None or name is not None:
             return named
-        known = [item for item in self.ranks if item.before_load is not None]
-        return min(known, key=lambda item: item.before_load or 0.0, default=None)
+        return next((item for item in self.ranks if item.before_load is not None), None)

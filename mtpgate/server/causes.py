@@ -92,8 +92,8 @@ EXCEPTION_LINE = re.compile(
 TRACEBACK = re.compile(r"hit an exception: Traceback|^Traceback \(most recent call last\)")
 
 INTERESTING = re.compile(
-    r"Traceback|Error|rror:|out of memory|OOM|oom|Not enough memory|Killed|dead|died|crashed|[Ww]atchdog|already in use"
-    r"|unbalanced|no kernel|Unsupported|not supported|NaN|illegal|Exit code|closed by peer|reset by peer|sigquit|QUIT"
-    r"|no attribute|calloc|Exception|invalid argument|out of resource|custom_all|leave no GPU"
+    r"Traceback|\wError|rror:|out of memory|OOM|oom|Not enough memory|Killed|dead|died|crashed|[Ww]atchdog"
+    r"|already in use|unbalanced|no kernel|Unsupported|not supported|NaN|illegal|Exit code|closed by peer|reset by peer"
+    r"|sigquit|QUIT|no attribute|calloc|Exception|invalid argument|out of resource|custom_all|leave no GPU"
 )
 """What any line that matters contains: the cheap test that nearly all lines fail."""

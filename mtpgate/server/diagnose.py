@@ -1,237 +1,235 @@
-"""From the lines of a server's log to what failed, where and why.
+"""From a server's log to what failed, where, why, and the smallest change that should fix it.
 
-One pass: each line that could matter is split into records and becomes an event of a phase, a part of a traceback, or a
-finding with a weight (:mod:`mtpgate.server.causes`). At the end the weightiest finding, the first among equals, is the
-verdict; without one the phase that was reached and how the process ended decide.
+One pass over the lines that could matter (:mod:`mtpgate.server.scan`, :mod:`mtpgate.server.reader`). At the end the
+weightiest finding, the first among equals, is the verdict; without one the phase that was reached and how the process
+ended decide. The advice comes from the memory budget (:mod:`mtpgate.server.advise`) and the kind of failure
+(:mod:`mtpgate.server.levers`).
 """
 
 from __future__ import annotations
 
-import collections
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from mtpgate.matrix.vocabulary import Kind, Phase
+from mtpgate.matrix.vocabulary import Kind
 from mtpgate.server import wording
-from mtpgate.server.causes import (
-    BYSTANDER,
-    CAUSE,
-    CAUSES,
-    EXCEPTION,
-    EXCEPTION_LINE,
-    INTERESTING,
-    NOT_FATAL,
-    NOTICE,
-    OOM_PATTERN,
-    TRACEBACK,
-)
+from mtpgate.server.advise import advise
+from mtpgate.server.budget import Budget
+from mtpgate.server.causes import BYSTANDER, NOTICE
 from mtpgate.server.diagnosis import Diagnosis, Evidence
-from mtpgate.server.phase_table import CANDIDATE
-from mtpgate.server.phases import PhaseTracker
-from mtpgate.server.records import LogRecord, records
+from mtpgate.server.keywords import KEYWORDS
+from mtpgate.server.levers import Scene, not_levers
+from mtpgate.server.memory_facts import Load, MemoryFacts
+from mtpgate.server.reader import DEAD_RANK, Finding, Reader
+from mtpgate.server.scan import Scanner, scan_lines
 
-TAIL_LINES = 5
-LONGEST_LINE = 20_000
-"""Characters of a line that are looked at: a line of binary may have no end."""
-MOST_EVIDENCE = 5
-MOST_FINDINGS = 10_000
-"""A server that logs one error for ever must not fill the memory; the first findings decide."""
+MOST_EVIDENCE = 8
 SMALL_POOL_TOKENS = 4096
 """With fewer KV tokens a server starts, and cannot serve an ordinary request."""
-
-COMPILING = re.compile(r"DeepGEMM warmup|JIT Compiling|Autotuning process starts")
-POOL_TOKENS = re.compile(r"max_total_num_tokens=(\d{1,12})\b")
-DEAD_RANK = re.compile(r"Rank (\d{1,4}) scheduler (?:is dead|died)")
-
-
-@dataclass(frozen=True)
-class _Finding:
-    kind: Kind
-    weight: int
-    phase: Phase
-    rank: str | None
-    line: int
-    text: str
-
-
-@dataclass
-class _Traceback:
-    rank: str | None
-    frames: list[str] = field(default_factory=list)
+DEFAULT_LOADS = (Load(1, 512), Load(16, 512))
+"""What a launch must serve where the context does not say: the suite's usual loads, input and output tokens."""
+STATED_MINIMUM = re.compile(r"minimum viable = [^=]{1,60}= (\d\.\d{1,6})")
+STATED_FRACTION = re.compile(r"mem.fraction.static=(\d(?:\.\d{1,6})?)")
 
 
 def diagnose_lines(lines: Iterable[str], context: Mapping[str, object] | None = None) -> Diagnosis:
-    """Diagnose a log in one pass over ``lines``.
+    """Diagnose a log of ``lines``.
 
     ``context`` is what is known besides the log: ``speculative`` (None or false: the launch does not speculate),
-    ``exit_code``, ``timed_out``. Never raises for any text.
+    ``exit_code``, ``timed_out``, ``mem_fraction_static``, ``cuda_graph_max_bs``, ``workloads`` (a list of mappings with
+    ``concurrency``, ``input_tokens``, ``output_tokens``). Never raises for any text or context.
     """
-    return _Reader(context or {}).read(lines)
+    return _diagnose(scan_lines(lines, KEYWORDS), context or {})
 
 
 def diagnose_file(path: Path, context: Mapping[str, object] | None = None) -> Diagnosis:
-    """As :func:`diagnose_lines`, for a file in any encoding; OSError if it cannot be read."""
-    # Line numbers are those of an editor: a carriage return inside a progress bar ends no line.
-    with path.open(encoding="utf-8", errors="replace", newline="\n") as stream:
-        return diagnose_lines(stream, context)
+    """As :func:`diagnose_lines`, for a file in any encoding and of any size; OSError if it cannot be read."""
+    with path.open("rb") as stream:
+        return _diagnose(Scanner(stream, KEYWORDS), context or {})
 
 
-class _Reader:
-    def __init__(self, context: Mapping[str, object]) -> None:
+def _diagnose(scanner: Scanner, context: Mapping[str, object]) -> Diagnosis:
+    reader = Reader(bool(context["speculative"]) if "speculative" in context else None)
+    reader.read(scanner)
+    tail = tuple(Evidence(item.number, wording.clean(item.text)) for item in scanner.tail())
+    return _Verdict(reader, tail, context).diagnosis()
+
+
+class _Verdict:
+    def __init__(self, reader: Reader, tail: tuple[Evidence, ...], context: Mapping[str, object]) -> None:
+        self.reader = reader
+        self.tail = tail
         self.context = context
-        self.tracker = PhaseTracker(bool(context["speculative"]) if "speculative" in context else None)
-        self.findings: list[_Finding] = []
-        self.traceback: _Traceback | None = None
-        self.tail: collections.deque[Evidence] = collections.deque(maxlen=TAIL_LINES)
-        self.compile_line = 0
-        self.phase_line = 0
-        self.pool: tuple[int, Evidence] | None = None
-        self.loading: set[str | None] = set()
-        """Ranks between the begin and the end of loading weights."""
+        # Up to 0.5.12 the draft is loaded after the target's pool; the format of its capture lines tells the versions.
+        self.draft_counted = reader.arguments.knows("--cuda-graph-max-bs-decode") or not reader.arguments
 
-    def read(self, lines: Iterable[str]) -> Diagnosis:
-        for number, line in enumerate(lines, start=1):
-            if CANDIDATE.search(line) or INTERESTING.search(line) or (self.traceback and line.startswith("  File ")):
-                for record in records(line[:LONGEST_LINE]):
-                    self._take(number, record)
-            if COMPILING.search(line):
-                self.compile_line = number
-            if line.strip():
-                # The end of a line is its latest part; cleaned only if it is shown.
-                self.tail.append(Evidence(number, line[-4 * wording.EVIDENCE_CHARACTERS :]))
-        return self._conclude()
+    def diagnosis(self) -> Diagnosis:
+        findings = self.reader.findings
+        best = max(findings, key=lambda finding: (finding.weight, -finding.line), default=None)
+        timed_out = self.context.get("timed_out") is True
+        if best is None or (best.weight <= NOTICE and timed_out) or self._survived(best):
+            best, evidence = self._without_cause()
+        else:
+            best = self._refine(best)
+            evidence = self._evidence(best)
+        return self._told(best, evidence)
 
-    def _take(self, number: int, record: LogRecord) -> None:
-        text = record.text
-        for event in self.tracker.feed_record(record):
-            self.phase_line = number
-            if event.phase in ("weight_load", "draft_load"):
-                (self.loading.add if event.edge == "begin" else self.loading.discard)(event.rank)
-            if match := POOL_TOKENS.match(text):
-                self.pool = (int(match[1]), Evidence(number, wording.clean(text)))
-        if TRACEBACK.search(text):
-            # The second traceback of a chain ("During handling of the above ...") has no prefix of its own.
-            inherited = self.traceback.rank if self.traceback and record.time is None else None
-            self.traceback = _Traceback(record.rank or inherited)
-        elif self.traceback and text.startswith("  File "):
-            self.traceback.frames.append(text)
-        elif not NOT_FATAL.search(text) and len(self.findings) < MOST_FINDINGS:
-            self._classify(number, record)
+    def _survived(self, best: Finding) -> bool:
+        """Whether the worst that the log shows is an exception of a request, in a server that went on serving."""
+        alive = self.context.get("exit_code") in (None, 0) and not self.reader.died
+        return best.kind == "unknown" and best.phase == "serving" and alive
 
-    def _classify(self, number: int, record: LogRecord) -> None:
-        text = record.text
-        rank = record.rank
-        if record.time is None and self.traceback:
-            rank = self.traceback.rank
-        phase = self._phase(rank)
-        if OOM_PATTERN.search(text):
-            self.findings.append(_Finding(_oom_kind(phase), CAUSE, phase, rank, number, text))
-            return
-        for cause in CAUSES:
-            if cause.pattern.search(text) and (cause.frame is None or self._in_frames(cause.frame)):
-                if match := DEAD_RANK.search(text):
-                    rank = self._rank_named(int(match[1])) or rank
-                self.findings.append(_Finding(cause.kind, cause.weight, cause.phase or phase, rank, number, text))
-                return
-        if match := DEAD_RANK.search(text):
-            found = _Finding("child_died", NOTICE, phase, self._rank_named(int(match[1])), number, text)
-            self.findings.append(found)
-        elif self.traceback and record.time is None and EXCEPTION_LINE.match(text):
-            self.findings.append(_Finding(_exception_kind(phase, rank, text), EXCEPTION, phase, rank, number, text))
-
-    def _in_frames(self, pattern: re.Pattern[str]) -> bool:
-        return self.traceback is not None and any(pattern.search(frame) for frame in self.traceback.frames)
-
-    def _rank_named(self, number: int) -> str | None:
-        """The printed prefix of tensor-parallel rank ``number``, if the log ever showed it."""
-        wanted = f"TP{number}"
-        return next((rank for rank in self.tracker.ranks() if rank and wanted in rank.split()), None)
-
-    def _phase(self, rank: str | None) -> Phase:
-        if self.tracker.current == "ready":
-            return "serving"
-        # Ranks march in step, and some phases are printed by the first rank alone; but a rank may still load its
-        # weights while another has gone on.
-        return self.tracker.phase_of(rank) if rank in self.loading else self.tracker.current
-
-    def _conclude(self) -> Diagnosis:
-        best = max(self.findings, key=lambda finding: (finding.weight, -finding.line), default=None)
-        if best is None or (best.weight <= NOTICE and self.context.get("timed_out") is True):
-            return self._without_cause()
-        best = self._refine(best)
+    def _told(self, best: Finding, evidence: tuple[Evidence, ...]) -> Diagnosis:
+        numbers = wording.numbers(best.text) if best.kind.startswith(("oom_", "not_enough")) else {}
+        budget = self._budget(best, numbers)
+        scene = self._scene(best)
+        advice = advise(scene, self._facts(best, budget, numbers))
+        if best.kind == "kv_pool_small":
+            advice = wording.small_pool(advice, budget)
+        if best.kind == "gpu_occupied":
+            advice = replace(advice, text=self._occupied())
+        found = wording.all_numbers(numbers, budget, best.rank)
         return Diagnosis(
             phase=best.phase,
             kind=best.kind,
-            summary=wording.summary(best.phase, best.kind, best.rank, best.text),
+            summary=wording.summary(best.phase, best.kind, best.rank, best.text, advice),
             rank=best.rank,
-            numbers=wording.numbers(best.text) if best.kind.startswith("oom_") else {},
-            advice=wording.advice(best.kind),
-            evidence=self._evidence(best),
+            numbers=found,
+            advice=replace(advice, text=(*advice.text, *wording.hints(best.kind, best.phase, advice))),
+            not_advice=not_levers(scene),
+            evidence=evidence,
+            budget=budget,
+            unmatched=tuple(self.reader.unmatched),
         )
 
-    def _evidence(self, best: _Finding) -> tuple[Evidence, ...]:
-        """The line that decided, then what else the same rank and the main process said of the end."""
-        related = [
-            item
-            for item in self.findings
-            if item.line != best.line and item.weight > BYSTANDER and item.rank in (best.rank, None)
-        ]
-        chosen = [best, *related[: MOST_EVIDENCE - 1]]
-        return tuple(Evidence(item.line, wording.clean(item.text)) for item in chosen)
+    def _occupied(self) -> tuple[str, ...]:
+        """The ranks that complain have the free GPUs; the one that says nothing has the occupied one."""
+        tracker = self.reader.tracker
+        complained = {item.rank for item in self.reader.findings if item.kind == "gpu_occupied"}
+        silent = sorted(rank for rank in tracker.ranks() - complained if rank)
+        return (
+            (f"{silent[0]} is the only rank that does not complain: its GPU is occupied.",) if len(silent) == 1 else ()
+        )
 
-    def _refine(self, best: _Finding) -> _Finding:
+    def _scene(self, best: Finding) -> Scene:
+        speculation = self.context.get("speculative")
+        asked = speculation if isinstance(speculation, Mapping) else {}
+        logged = self.reader.arguments
+        draft_tokens = _whole(asked.get("num_draft_tokens")) or _whole(logged.get("speculative_num_draft_tokens"))
+        topk = _whole(asked.get("topk")) or _whole(logged.get("speculative_eagle_topk"))
+        return Scene(
+            best.kind,
+            best.phase,
+            logged,
+            # A process that crashed left its frames in the interpreter's own words, not in a traceback.
+            tuple(self.reader.fatal) or best.frames if best.kind == "child_died" else best.frames,
+            best.text,
+            usage=tuple(self.reader.usage),
+            draft_tokens=draft_tokens or 0,
+            topk=topk or 0,
+        )
+
+    def _budget(self, best: Finding, numbers: Mapping[str, float]) -> Budget:
+        fraction = _number(self.context.get("mem_fraction_static")) or self.reader.arguments.number(
+            "mem_fraction_static"
+        )
+        stated = STATED_FRACTION.search(best.text)
+        if fraction is None and stated:
+            fraction = float(stated[1])
+        budget = self.reader.ledger.budget(fraction, draft_counted=self.draft_counted)
+        failed = budget.rank(best.rank)
+        if failed is None or "tried" not in numbers:
+            return budget
+        told = replace(
+            failed, wanted=numbers["tried"], left=numbers.get("free", failed.left), total=numbers.get("total")
+        )
+        return replace(budget, ranks=tuple(told if item is failed else item for item in budget.ranks))
+
+    def _facts(self, best: Finding, budget: Budget, numbers: Mapping[str, float]) -> MemoryFacts:
+        rank = budget.rank(best.rank)
+        stated = STATED_MINIMUM.search(best.text)
+        return MemoryFacts(
+            fraction=budget.fraction,
+            budget=budget,
+            rank=rank,
+            tried=numbers.get("tried"),
+            free=numbers.get("free"),
+            after_load=self.reader.ledger.after_load(rank.rank) if rank else None,
+            stated_minimum=float(stated[1]) if stated else None,
+            capturing=best.capturing,
+            loads=_loads(self.context.get("workloads")),
+        )
+
+    def _evidence(self, best: Finding) -> tuple[Evidence, ...]:
+        """The line that decided, where its rank was then, and what else it and the main process said of the end."""
+        chosen = {best.line: Evidence(best.line, wording.clean(best.text))}
+        began = self.reader.phase_lines.get((best.rank, best.phase)) or self.reader.phase_lines.get((None, best.phase))
+        bar = self.reader.progress if best.phase.startswith("capture_") else None
+        for line in (began, bar):
+            if line is not None and line.line < best.line:
+                chosen.setdefault(line.line, line)
+        for item in self.reader.findings:
+            if item.weight > BYSTANDER and item.rank in (best.rank, None) and len(chosen) < MOST_EVIDENCE:
+                chosen.setdefault(item.line, Evidence(item.line, wording.clean(item.text)))
+        return tuple(chosen.values())
+
+    def _refine(self, best: Finding) -> Finding:
         """Put together what several lines of the log say of one failure."""
-        if best.kind == "unknown" and any(item.weight == BYSTANDER for item in self.findings):
+        findings = self.reader.findings
+        if best.kind == "unknown" and any(item.weight == BYSTANDER for item in findings):
             # Peers lost their connection to the rank that raised something of its own.
             best = replace(best, kind="child_died")
-        killed = next((item for item in self.findings if item.kind == "host_oom_killed"), None)
+        killed = next((item for item in findings if item.kind == "host_oom_killed"), None)
         if killed and best.weight == NOTICE and best.kind == "child_died":
             best = replace(best, kind="host_oom_killed", text=killed.text, line=killed.line)
         if best.rank is None and best.weight <= NOTICE:
-            named = next((item.rank for item in self.findings if item.rank and DEAD_RANK.search(item.text)), None)
+            named = next((item.rank for item in findings if item.rank and DEAD_RANK.search(item.text)), None)
             best = replace(best, rank=named)
-        if best.kind == "collective_timeout" and len(self.loading) == 1 and self.tracker.ranks() != self.loading:
+        loading = self.reader.loading
+        if best.kind == "collective_timeout" and len(loading) == 1 and self.reader.tracker.ranks() != loading:
             # The others waited for the one that never finished loading.
-            best = replace(best, rank=next(iter(self.loading)))
+            best = replace(best, rank=next(iter(loading)))
         return best
 
-    def _without_cause(self) -> Diagnosis:
-        tail = tuple(Evidence(item.line, wording.clean(item.text)) for item in self.tail)
-        phase = self.tracker.current
+    def _without_cause(self) -> tuple[Finding, tuple[Evidence, ...]]:
+        reader, tail = self.reader, self.tail
+        phase = reader.tracker.current
         exit_code = self.context.get("exit_code")
         kind: Kind = "unknown"
         if self.context.get("timed_out") is True:
-            kind = "slow_compile" if self.compile_line > self.phase_line else "hang"
+            kind = "slow_compile" if reader.compile_line > reader.phase_line else "hang"
         elif phase == "ready" and exit_code in (None, 0):
             kind = "ok"
-            if self.pool and self.pool[0] < SMALL_POOL_TOKENS:
-                phase, kind, tail = "kv_pool", "kv_pool_small", (self.pool[1],)
+            tokens = reader.ledger.max_total_num_tokens
+            if tokens is not None and tokens < SMALL_POOL_TOKENS and reader.pool_line:
+                phase, kind, tail = "kv_pool", "kv_pool_small", (reader.pool_line,)
         elif exit_code not in (None, 0, 1, 2):
             kind = "child_died"
         if phase == "ready" and kind != "ok":
             phase = "serving"
-        last = tail[-1].text if tail else "the log is empty"
-        return Diagnosis(
-            phase, kind, wording.summary(phase, kind, None, last), advice=wording.advice(kind), evidence=tail
-        )
+        last = tail[-1] if tail else Evidence(0, "the log is empty")
+        return Finding(kind, NOTICE, phase, None, last.line, last.text), tail
 
 
-def _exception_kind(phase: Phase, rank: str | None, text: str) -> Kind:
-    """Of an exception that no rule knows."""
-    if phase == "draft_load":
-        return "draft_checkpoint"  # What else is read there is the draft's checkpoint.
-    if phase == "preflight" and rank is None and text.startswith(("ValueError", "AssertionError")):
-        return "bad_argument"  # Raised by the main process while it checks its arguments.
-    return "unknown"
+def _loads(value: object) -> tuple[Load, ...]:
+    """The workloads of a context; the usual ones where it has none that can be read."""
+    found = []
+    for item in value if isinstance(value, list | tuple) else ():
+        if isinstance(item, Mapping):
+            sizes = [_whole(item.get(key)) for key in ("concurrency", "input_tokens", "output_tokens")]
+            if all(sizes):
+                concurrency, asked, answered = (size or 0 for size in sizes)
+                found.append(Load(concurrency, asked + answered))
+    return tuple(found) or DEFAULT_LOADS
 
 
-def _oom_kind(phase: Phase) -> Kind:
-    if phase.startswith("capture_"):
-        return "oom_graph_capture"
-    if phase == "draft_load":
-        return "oom_draft_weights"
-    if phase == "kv_pool":
-        return "not_enough_memory"
-    return "oom_serving" if phase in ("serving", "ready", "warmup") else "oom_weights"
+def _number(value: object) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int | None:
+    number = _number(value)
+    return int(number) if number is not None and number == number // 1 and number > 0 else None

@@ -87,3 +87,20 @@ CANDIDATE = re.compile(
     r"|Engine startup|Started server|Uvicorn running|fired up|server_args="
 )
 """What any rule's line contains: the cheap test that nearly all lines fail."""
+
+_PHASE_LIKE = re.compile(
+    r"^(?:[A-Z][\w-]* ){1,6}(?:begin|begins|end|ends|start|done|finished)\b[.: ]|\bavail mem=-?\d", re.ASCII
+)
+_KNOWN = re.compile(
+    r"Capture cuda graph bs |Load weight end\. Committed|Post-capture KV sizing|Disable prefill CUDA graph|server_args="
+    r"|Capture (?:[\w-]+ )*failed|INFO: "
+)
+"""Lines of the start-up that are known and begin or end no phase."""
+
+
+def looks_like_phase(text: str) -> bool:
+    """Whether ``text``, which no rule matched, reads like the begin or end of a start-up phase.
+
+    A newer SGLang may have one that this table does not know; it is reported instead of ignored.
+    """
+    return len(text) < 2000 and _PHASE_LIKE.search(text) is not None and _KNOWN.match(text) is None

@@ -58,6 +58,7 @@ class PhaseTracker:
         self._offset = 0.0
         self._ranks: dict[str | None, list[_Open]] = {None: []}
         self._loads: dict[str | None, int] = {}
+        self._open_loads: dict[str | None, int] = {}
         self._begun: dict[tuple[str | None, Phase], int] = {}
         self._first_begin: float | None = None
 
@@ -112,8 +113,12 @@ class PhaseTracker:
 
     def _resolve(self, target: Target, edge: Edge, rank: str | None) -> Phase:
         if target == "load":
+            # Without prefixes the ranks' lines run together: loads that overlap are one load of several ranks.
             if edge == "begin":
-                self._loads[rank] = self._loads.get(rank, 0) + 1
+                self._loads[rank] = self._loads.get(rank, 0) + (self._open_loads.get(rank, 0) == 0)
+                self._open_loads[rank] = self._open_loads.get(rank, 0) + 1
+            else:
+                self._open_loads[rank] = max(self._open_loads.get(rank, 0) - 1, 0)
             return "draft_load" if self._loads.get(rank, 0) > 1 else "weight_load"
         if target == "capture_draft":
             return "capture_draft_decode"

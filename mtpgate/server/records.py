@@ -11,6 +11,18 @@ ANSI = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f]")
 PREFIX = re.compile(r"\[(\d{4}-\d\d-\d\d \d\d:\d\d:\d\d(?:[.,]\d{1,6})?)((?: [A-Z][A-Z_]*\d+)*)\] ?")
 
+WRAPPER = re.compile(
+    r"(?:"
+    r"[\w./\[\]-]{1,60} *\| "  # docker compose and the like: a service's name and a bar
+    r"|\([\w:. -]{1,60} ?pid=\d+[^)]{0,60}\) "  # Ray
+    r"|\[(?:INFO|WARNING|ERROR|DEBUG|\d\d-\d\d)\b[^\]]{0,60}\] (?=[A-Z])"  # forks that log through another formatter
+    r"|\[rank\d+\]: ?"  # torchrun
+    r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16} (?:std(?:out|err) [FP] )?"  # containerd
+    r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} \S{1,60}\[\d+\]: "  # journald
+    r")"
+)
+"""What other programs write in front of a line that they pass on."""
+
 
 @dataclass(frozen=True)
 class LogRecord:
@@ -38,6 +50,8 @@ def records(line: str) -> Iterator[LogRecord]:
 
 def _record(head: re.Match[str] | None, text: str) -> LogRecord:
     if head is None:
+        while (wrapper := WRAPPER.match(text)) is not None:
+            text = text[wrapper.end() :]
         return LogRecord(CONTROL.sub("", text))
     try:
         time = datetime.datetime.fromisoformat(head[1].replace(",", "."))

@@ -1,30 +1,35 @@
-"""How a diagnosis is worded, and the numbers and the direction that come with its kind."""
+"""How a diagnosis is worded, and the numbers that it shows."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Literal
+from dataclasses import replace
 
 from mtpgate.matrix.vocabulary import Kind, Phase
+from mtpgate.server.budget import Budget
 from mtpgate.server.diagnosis import Advice
 from mtpgate.server.records import records
 
 EVIDENCE_CHARACTERS = 500
+SMALL_LEFT_GIB = 4.0
+"""A tiny pool beside more unused memory than this is a fault of the pool's sizing, not of the fraction."""
 
-_SIZE = r"(\d+(?:\.\d+)?) ?(KiB|MiB|GiB|bytes)"
+BAR = re.compile(r".{0,300}\[[\d:?]{2,9}<[^\]]{1,40}(?:it/s|s/it)[^\]]{0,40}\]")
+
+_SIZE = r"(\d{1,15}(?:\.\d{1,6})?) ?(KiB|MiB|GiB|bytes)"
 NUMBERS = (
     ("tried", re.compile(rf"[Tt]r(?:ied|ying) to allocate {_SIZE}")),
-    ("total", re.compile(rf"total capacity of {_SIZE}|; {_SIZE} total capacity")),
-    ("free", re.compile(rf"of which {_SIZE} is free|; {_SIZE} free|\(free: (\d+)(), total")),
-    ("in_use", re.compile(rf"(?:this process|Process \d+) has {_SIZE} memory in use")),
+    ("total", re.compile(rf"total capacity of {_SIZE}|; {_SIZE} total capacity|, total: (\d{{1,15}})()\)")),
+    ("free", re.compile(rf"of which {_SIZE} is free|; {_SIZE} free|\(free: (\d{{1,15}})(), total")),
+    ("in_use", re.compile(rf"(?:this process|Process \d{{1,9}}) has {_SIZE} memory in use")),
 )
 GIB = {"KiB": 1 / 1024**2, "MiB": 1 / 1024, "GiB": 1.0, "bytes": 1 / 1024**3, "": 1 / 1024**3}
 
 
-def numbers(text: str) -> dict[str, object]:
+def numbers(text: str) -> dict[str, float]:
     """What an out-of-memory text says, GiB: ``tried``, ``free``, ``total``, ``in_use``, each only if it is there."""
-    found: dict[str, object] = {}
+    found: dict[str, float] = {}
     for name, pattern in NUMBERS:
         match = pattern.search(text)
         if match:
@@ -33,46 +38,125 @@ def numbers(text: str) -> dict[str, object]:
     return found
 
 
-_DIRECTION: Mapping[Kind, Literal["lower", "raise"]] = {
-    "oom_graph_capture": "lower",
-    "oom_serving": "lower",
-    "oom_draft_weights": "lower",
-    "not_enough_memory": "raise",
-}
-
-
-def advice(kind: Kind) -> Advice:
-    """The direction of the memory fraction that helps against ``kind``, if it has to do with memory at all."""
-    return Advice(_DIRECTION.get(kind))
+def all_numbers(failing: Mapping[str, float], budget: Budget, rank: str | None) -> dict[str, object]:
+    """What the log shows, GiB and tokens: the failing request, then the budget of the rank that failed."""
+    found: dict[str, object] = dict(failing)
+    told = budget.rank(rank)
+    if told is not None:
+        memory = (
+            ("avail_before_load", told.before_load),
+            ("weights", told.weights),
+            ("draft_weights", told.draft_weights),
+            ("kv", told.kv),
+            ("avail_capture_start", told.capture_start),
+        )
+        found.update({name: round(value, 3) for name, value in memory if value is not None})
+        if told.kv_tokens:
+            found["kv_tokens"] = told.kv_tokens
+        if told.graphs:
+            found["graphs"] = {name.removeprefix("capture_"): round(size, 3) for name, size in told.graphs.items()}
+    if budget.max_total_num_tokens is not None:
+        found["max_total_num_tokens"] = budget.max_total_num_tokens
+    return found
 
 
 _SENTENCE: Mapping[Kind, str] = {
     "ok": "the server got ready",
     "oom_weights": "the weights do not fit on the GPU",
-    "oom_draft_weights": "no GPU memory was left for the draft model's weights: lower --mem-fraction-static",
-    "not_enough_memory": "no memory was left for the KV pool: raise --mem-fraction-static",
-    "oom_graph_capture": "GPU out of memory in graph capture: lower --mem-fraction-static or the graph batch limit",
-    "oom_serving": "GPU out of memory while serving: lower --mem-fraction-static",
-    "kernel_unsupported": "a kernel is not available for this GPU: choose another backend (not a memory problem)",
-    "port_in_use": "the port is in use: choose another with --port",
-    "bad_argument": "SGLang refused its arguments",
-    "host_oom_killed": "the host's out-of-memory killer ended a process: see the kernel's log",
+    "oom_draft_weights": "no GPU memory was left for the draft model's weights",
+    "not_enough_memory": "no memory was left for the KV pool",
+    "oom_graph_capture": "GPU out of memory while graphs were captured",
+    "oom_serving": "GPU out of memory while serving",
+    "kv_pool_small": "the server got ready, with a KV pool too small to serve",
+    "kv_exhausted": "the KV pool was exhausted while serving; the GPU's own memory was not",
+    "kernel_unsupported": "a kernel is not available for this GPU; this has nothing to do with memory",
+    "custom_all_reduce": "the custom all-reduce failed while graphs were captured",
+    "collective_timeout": "a collective operation timed out: some rank never came to it",
+    "illegal_memory_access": "a CUDA kernel accessed memory that is not its own",
+    "host_oom_killed": "the host ran out of memory, and its kernel killed a process",
     "child_died": "a process of the server died",
-    "draft_checkpoint": "the draft model's checkpoint cannot be loaded: check --speculative-draft-model-path",
-    "hang": "nothing more happened",
-    "slow_compile": "kernels were still being compiled",
+    "port_in_use": "the port is in use",
+    "bad_argument": "SGLang refused its arguments",
     "gpu_occupied": "a GPU is occupied by another process",
+    "draft_checkpoint": "the draft model's checkpoint cannot be loaded",
+    "nan_logits": "the model computed NaN",
+    "watchdog": "SGLang's watchdog ended a scheduler that was stuck",
+    "hang": "nothing more happened",
+    "slow_compile": "kernels were still being compiled when the time was over",
+    "unknown": "it failed for a reason that this suite does not know",
+}
+
+_HINT: Mapping[Kind, str] = {
+    "oom_weights": "The weights alone are larger than the GPU: more GPUs for them (--tp-size), or a quantized form.",
+    "kernel_unsupported": "Choose a backend that supports this GPU, or install kernels that are built for it "
+    "(sm_120 needs CUDA 12.8 or newer). SGLang's hints below it do not apply: it prints them for every cause.",
+    "custom_all_reduce": "Start with --disable-custom-all-reduce, or without expandable segments in "
+    "PYTORCH_CUDA_ALLOC_CONF: their addresses cannot be shared between processes.",
+    "illegal_memory_access": "Find the batch size that does it: leave graphs out, or capture fewer sizes; "
+    "CUDA_LAUNCH_BLOCKING=1 names the kernel.",
+    "host_oom_killed": "More host memory, or a higher limit of the container; `dmesg -T | grep -i oom` shows what was "
+    "killed.",
+    "gpu_occupied": "Free that GPU, or leave it out with CUDA_VISIBLE_DEVICES.",
+    "draft_checkpoint": "Check the path and the files of --speculative-draft-model-path, and that it is a draft for "
+    "this target.",
+    "nan_logits": "Look for the layer or the quantization that makes it; try without the prefix cache.",
+    "watchdog": "Find what the rank waits for (py-spy dump); a longer watchdog only delays the end.",
+    "slow_compile": "Compile before (python -m sglang.compile_deep_gemm) and keep the cache, or allow more time.",
+    "port_in_use": "Choose a free port with --port, or end what listens there.",
+    "kv_exhausted": "Allow fewer requests at once (--max-running-requests), or a more careful schedule.",
+    "collective_timeout": "Look at the rank that did not come: its node, its disk, its own log.",
 }
 
 
-def summary(phase: Phase, kind: Kind, rank: str | None, text: str) -> str:
+def hints(kind: Kind, phase: Phase, advice: Advice) -> tuple[str, ...]:
+    """What to do about a failure for which no number can be given."""
+    if kind in ("oom_graph_capture", "oom_serving", "oom_draft_weights") and not advice.text:
+        words = "Lower --mem-fraction-static; the log has no numbers to compute by how much."
+        return (words, f"Or: {', '.join(advice.other)}.") if advice.other else (words,)
+    if kind == "not_enough_memory" and not advice.text:
+        return ("Raise --mem-fraction-static; the log has no numbers to compute by how much.",)
+    if kind == "hang" and phase.startswith("capture_"):
+        return ("A capture that stands still waits for another rank or for a driver: look at the stacks of all ranks.",)
+    if kind in ("child_died", "bad_argument", "hang") and advice.other:
+        return (f"Look at {', '.join(advice.other)}.",)
+    if kind == "host_oom_killed" and advice.other:
+        return (_HINT[kind], "Fewer loader threads hold fewer shards in host memory (--model-loader-extra-config).")
+    return (_HINT[kind],) if kind in _HINT else ()
+
+
+def small_pool(advice: Advice, budget: Budget) -> Advice:
+    """A server that is ready with next to no KV pool: too small a fraction, or a fault of SGLang's sizing."""
+    unused = min((rank.left for rank in budget.ranks if rank.left is not None), default=None)
+    if unused is not None and unused > SMALL_LEFT_GIB:
+        tokens = f"{budget.max_total_num_tokens or 0:,}"
+        words = (
+            f"{unused:.1f} GiB stay unused beside a pool of {tokens} tokens: SGLang sized it wrongly, and another "
+            "fraction does not change that. Try a newer SGLang."
+        )
+        return replace(advice, text=(words,))
+    return replace(
+        advice, mem_fraction_static="raise", text=("Raise --mem-fraction-static: the pool holds next to nothing.",)
+    )
+
+
+def summary(phase: Phase, kind: Kind, rank: str | None, text: str, advice: Advice) -> str:
     """One sentence for a person; ``text`` is the line of the log that shows it."""
     where = f"{phase} on {rank}" if rank else phase
-    sentence = _SENTENCE.get(kind, kind.replace("_", " "))
+    sentence = _SENTENCE[kind]
+    if advice.mem_fraction_static:
+        to = f" to {advice.suggested:.2f}" if advice.suggested is not None else ""
+        bound = f" (at most {advice.max:.3f})" if advice.max is not None else ""
+        bound = f" (at least {advice.min:.3f})" if advice.min is not None else bound
+        sentence += f": {advice.mem_fraction_static} --mem-fraction-static{to}{bound}"
+    elif advice.other:
+        sentence += f": see {', '.join(advice.other)}"
     return f"{where}: {sentence}" + ("" if kind == "ok" else f" ({clean(text)[:200]})")
 
 
 def clean(text: str) -> str:
     """The last record of a line, without colours and control characters, cut to a readable length."""
     parts = [record.text for record in records(text) if record.text.strip()]
-    return (parts[-1].strip() if parts else "")[:EVIDENCE_CHARACTERS]
+    last = parts[-1].strip() if parts else ""
+    bar = BAR.match(last)
+    # What follows a progress bar on its line is what matters, if anything does.
+    return (last[bar.end() :].strip() or last if bar else last)[:EVIDENCE_CHARACTERS]
