@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help mtp test lint harness launch seeded report clean
+.PHONY: help mtp test lint harness launch seeded bench report clean
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -39,6 +39,10 @@ test: lint harness launch
 # Breaks the real engine on purpose and shows that the suite goes red (about 6 minutes).
 seeded: $(VENV)/installed
 	$(BIN)/python -m pytest -m engine suites/harness -v $(ARGS)
+
+# Limits that need a quiet machine: a log of 1 GiB in 10 s and 200 MiB, one of 200 KB in 0.3 s.
+bench: $(VENV)/installed
+	$(BIN)/python tools/bench_diagnose.py
 
 report: $(VENV)/installed
 	$(BIN)/python -m mtpgate report

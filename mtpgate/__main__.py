@@ -20,8 +20,9 @@ from mtpgate.matrix.expand import expand
 from mtpgate.matrix.load import load_matrix
 from mtpgate.matrix.waivers import load_waivers
 from mtpgate.plan import Request, make_plan
+from mtpgate.report import told
 from mtpgate.report.page import render
-from mtpgate.server.diagnose import diagnose_file
+from mtpgate.server.diagnose import examine_file
 
 ROOT = Path(__file__).resolve().parent.parent
 BAD_USE = 2
@@ -65,21 +66,15 @@ def diagnose(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """Say what failed in a server's log: phase, kind, rank, evidence, advice.
+    """Say what failed in a server's log: phase, kind, rank, evidence, the smallest fix, and where the memory went.
 
     Example: python -m mtpgate diagnose server.log --json
     """
-    found = diagnose_file(_readable(log), _context(context))
+    found, timeline = examine_file(_readable(log), _context(context))
     if as_json:
-        content = asdict(found)
-        _print_json(
-            {key: content[key] for key in ("phase", "kind", "rank", "numbers", "advice", "not_advice", "evidence")}
-        )
-        return
-    console = Console(highlight=False, soft_wrap=True)
-    console.print(f"{found.kind}: {found.summary}", markup=False)
-    for line in found.evidence if found.kind != "ok" else ():
-        console.print(f"  {line.line}: {line.text}", markup=False)
+        _print_json(told.as_json(found, timeline))
+    else:
+        told.print_diagnosis(Console(highlight=False, soft_wrap=True), found, timeline)
 
 
 @app.command()

@@ -189,6 +189,14 @@ class Prepared:
                 "topk": speculation.eagle_topk,
                 "num_draft_tokens": speculation.num_draft_tokens,
             },
+            "workloads": [
+                {
+                    "concurrency": load.concurrency,
+                    "input_tokens": load.input_tokens,
+                    "output_tokens": load.output_tokens,
+                }
+                for load in self.plan.matrix.workloads
+            ],
             "gpu_total_gib": self.plan.gpus[0].total_gib if self.plan.gpus else None,
         }
 

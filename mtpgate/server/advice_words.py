@@ -91,6 +91,19 @@ def batch(scene: Scene, facts: MemoryFacts, limit: int | None) -> tuple[str, ...
     return (" ".join(sentences),)
 
 
+def also(scene: Scene, told: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+    """The knobs that no sentence named yet, with the value that is in question."""
+    if not told:
+        return ()
+    named = " ".join(told)
+    left = []
+    for flag in other:
+        if flag not in named:
+            value = scene.arguments.get(flag.lstrip("-").replace("-", "_"))
+            left.append(flag if value is None else f"{flag} (now {value})")
+    return (f"Also in question: {', '.join(left)}.",) if left else ()
+
+
 def since(facts: MemoryFacts) -> str:
     return f" from {facts.fraction:.2f}" if facts.fraction is not None else ""
 

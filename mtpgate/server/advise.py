@@ -31,7 +31,8 @@ def advise(scene: Scene, facts: MemoryFacts) -> Advice:
         advice = _late(scene, facts)
     else:
         advice = Advice()
-    return replace(advice, other=levers(replace(scene, minimum=advice.min)))
+    other = levers(replace(scene, minimum=advice.min))
+    return replace(advice, other=other, text=(*advice.text, *words.also(scene, advice.text, other)))
 
 
 def _capture(scene: Scene, facts: MemoryFacts) -> Advice:

@@ -17,7 +17,7 @@ from typing import Any
 from mtpgate.matrix.vocabulary import Kind
 from mtpgate.server import wording
 from mtpgate.server.advise import advise
-from mtpgate.server.budget import Budget
+from mtpgate.server.budget import Budget, RankBudget
 from mtpgate.server.causes import BYSTANDER, NOTICE
 from mtpgate.server.diagnosis import Diagnosis, Evidence
 from mtpgate.server.keywords import KEYWORDS
@@ -25,6 +25,7 @@ from mtpgate.server.levers import Scene, not_levers
 from mtpgate.server.memory_facts import Load, MemoryFacts
 from mtpgate.server.reader import DEAD_RANK, Finding, Reader
 from mtpgate.server.scan import Scanner, scan_lines
+from mtpgate.server.timeline import Timeline
 
 MOST_EVIDENCE = 8
 SMALL_POOL_TOKENS = 4096
@@ -51,11 +52,21 @@ def diagnose_file(path: Path, context: Mapping[str, object] | None = None) -> Di
         return _diagnose(Scanner(stream, KEYWORDS), context or {})
 
 
+def examine_file(path: Path, context: Mapping[str, object] | None = None) -> tuple[Diagnosis, Timeline]:
+    """As :func:`diagnose_file`, with the phases of the start-up. Times are those of the log's dates, whole seconds."""
+    with path.open("rb") as stream:
+        return _examine(Scanner(stream, KEYWORDS), context or {})
+
+
 def _diagnose(scanner: Scanner, context: Mapping[str, object]) -> Diagnosis:
+    return _examine(scanner, context)[0]
+
+
+def _examine(scanner: Scanner, context: Mapping[str, object]) -> tuple[Diagnosis, Timeline]:
     reader = Reader(bool(context["speculative"]) if "speculative" in context else None)
     reader.read(scanner)
     tail = tuple(Evidence(item.number, wording.clean(item.text)) for item in scanner.tail())
-    return _Verdict(reader, tail, context).diagnosis()
+    return _Verdict(reader, tail, context).diagnosis(), reader.tracker.timeline()
 
 
 class _Verdict:
@@ -140,13 +151,18 @@ class _Verdict:
         if fraction is None and stated:
             fraction = float(stated[1])
         budget = self.reader.ledger.budget(fraction, draft_counted=self.draft_counted)
+        wanted = {best.rank: numbers} if "tried" in numbers else {}
+        for finding in self.reader.findings:
+            # Other ranks that ran out of memory too, each by its first word of it.
+            if finding.kind == best.kind and finding.rank not in wanted and "tried" in numbers:
+                wanted[finding.rank] = wording.numbers(finding.text)
         failed = budget.rank(best.rank)
-        if failed is None or "tried" not in numbers:
-            return budget
-        told = replace(
-            failed, wanted=numbers["tried"], left=numbers.get("free", failed.left), total=numbers.get("total")
+        return replace(
+            budget,
+            ranks=tuple(
+                _with_request(item, wanted.get(best.rank if item is failed else item.rank)) for item in budget.ranks
+            ),
         )
-        return replace(budget, ranks=tuple(told if item is failed else item for item in budget.ranks))
 
     def _facts(self, best: Finding, budget: Budget, numbers: Mapping[str, float]) -> MemoryFacts:
         rank = budget.rank(best.rank)
@@ -212,6 +228,13 @@ class _Verdict:
             phase = "serving"
         last = tail[-1] if tail else Evidence(0, "the log is empty")
         return Finding(kind, NOTICE, phase, None, last.line, last.text), tail
+
+
+def _with_request(rank: RankBudget, numbers: Mapping[str, float] | None) -> RankBudget:
+    """The budget of a rank with what its failing request says."""
+    if not numbers or "tried" not in numbers:
+        return rank
+    return replace(rank, wanted=numbers["tried"], left=numbers.get("free", rank.left), total=numbers.get("total"))
 
 
 def _loads(value: object) -> tuple[Load, ...]:

@@ -34,10 +34,21 @@ def test_cells_for_a_person_name_the_matrix() -> None:
 
 def test_diagnose_as_json_has_the_keys_of_the_contract() -> None:
     told = json.loads(mtpgate("diagnose", str(LOG), "--context", str(CONTEXT), "--json").stdout)
-    assert list(told) == ["phase", "kind", "rank", "numbers", "advice", "not_advice", "evidence"]
+    assert list(told)[:7] == ["phase", "kind", "rank", "numbers", "advice", "not_advice", "evidence"]
+    assert (told["advice"]["max"], told["numbers"]["tried"]) == (0.645, 7.5)
+    assert [rank["rank"] for rank in told["budget"]["ranks"]] == ["TP0", "TP1", "TP2", "TP3"]
+    assert told["phases"][-1]["phase"] == "capture_target_verify"
     assert (told["kind"], told["rank"]) == ("oom_graph_capture", "TP1")
     assert set(told["evidence"][0]) == {"line", "text"}
     assert told["advice"]["mem_fraction_static"] == "lower"
+
+
+def test_diagnose_for_a_person_says_what_to_change_and_where_the_memory_went() -> None:
+    told = mtpgate("diagnose", str(LOG), "--context", str(CONTEXT)).stdout
+    for words in ("Lower --mem-fraction-static from 0.70 to 0.60", "What would not help:", "GPU memory in GiB", "7.50"):
+        assert words in told
+    assert "weight_load" in told
+    assert "Traceback" not in told.partition("What to change:")[2]
 
 
 def test_doctor_says_what_a_run_would_do() -> None:
