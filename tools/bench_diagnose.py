@@ -58,9 +58,10 @@ def main() -> int:
             right = (told["kind"], told["rank"]) == (expected["kind"], expected["rank"])
             good = right and told["seconds"] <= limit and told["mib"] <= MOST_MIB
             bad += not good
+            verdict = "ok" if good else "BEYOND ITS LIMIT" if right else "WRONG"
             print(
-                f"{name:7} {told['seconds']:6.2f} s of {limit:g}, {told['mib']:4.0f} MiB of {MOST_MIB:.0f}, {told['kind']} on "
-                f"{told['rank']}: {'ok' if good else 'BEYOND ITS LIMIT' if right else 'WRONG'}"
+                f"{name:7} {told['seconds']:6.2f} s of {limit:g}, {told['mib']:4.0f} MiB of {MOST_MIB:.0f}, "
+                f"{told['kind']} on {told['rank']}: {verdict}"
             )
     return 1 if bad else 0
 

@@ -25,9 +25,10 @@ def advise(scene: Scene, facts: MemoryFacts) -> Advice:
     """The advice for the failure of ``scene``; without memory figures it has a direction only."""
     if scene.kind == "oom_graph_capture":
         advice = _capture(scene, facts)
-    elif scene.kind == "not_enough_memory":
+    elif scene.kind == "not_enough_memory" and facts.tried is None:
         advice = _pool(facts)
-    elif scene.kind in ("oom_serving", "oom_draft_weights"):
+    elif scene.kind in ("oom_serving", "oom_draft_weights", "not_enough_memory"):
+        # A pool that was sized, and then could not be allocated, is too large and not too small.
         advice = _late(scene, facts)
     else:
         advice = Advice()

@@ -41,37 +41,63 @@ OOM = (
     r"(?:OutOfMemoryError: |Capture [\w ]+ failed: |^RuntimeError: )CUDA out of memory"
     r"|(?:AcceleratorError|RuntimeError|failed): CUDA error: out of memory"
     r"|(?:OutOfMemoryError|RuntimeError): .*memory allocation failed with OOM"
-    r"|Failed to CUDA calloc|Triton Error \[CUDA\]: out of memory"
+    r"|Failed to CUDA calloc|Triton Error \[CUDA\]: out of memory|[Cc]uda failure 2 'out of memory'"
+    r"|(?:CUBLAS|CUDNN|CUSPARSE)_STATUS_ALLOC_FAILED|cudaErrorMemoryAllocation"
     r"|^(?:torch\.)?(?:cuda\.)?OutOfMemoryError"
 )
+"""The spellings by which a GPU's memory runs out, in Python, CUDA's libraries, NCCL and Triton."""
+
+_ARCHITECTURE = r"(?:SM|sm_?|compute capability |Hopper|Blackwell|Ampere|Ada)"
+KERNEL = (
+    r"no kernel image is available|invalid device function|Value 'sm_\w+' is not defined"
+    r"|[Uu]nsupported (?:SM |GPU |gpu |CUDA |compute |device )?(?:architecture|arch\b|capability)|[Uu]nknown SM arch"
+    rf"|not supported (?:on|for) (?:this|your|the current|{_ARCHITECTURE})"
+    rf"|(?:[Rr]equires?|only (?:supports?|supported (?:on|for)|available (?:on|for)|works on)) {_ARCHITECTURE}"
+    r"|out of resource: shared memory|OutOfResources"
+)
+"""A kernel that was not built for this GPU, or asks more of it than it has."""
 
 CAUSES = (
     _cause(r"[\w.]+: error: (?:unrecognized arguments|argument |ambiguous option|the following arg)", "bad_argument"),
-    _cause(r"address already in use|Port is already in use", "port_in_use"),
+    _cause(r"is not a local folder and is not a valid model identifier|have a file named config\.json", "bad_argument"),
+    _cause(
+        r"address already in use|[Pp]ort (?:\d{1,5} )?is already in use|EADDRINUSE|at \d{1,5} is not available in \d",
+        "port_in_use",
+    ),
     _cause(r"Loaded weights leave no GPU memory", "not_enough_memory", phase="kv_pool"),
     _cause(r"Not enough memory\. Please try to increase", "not_enough_memory", phase="kv_pool"),
     _cause(r"memory capacity is unbalanced", "gpu_occupied", phase="dist_init"),
-    _cause(
-        r"no kernel image is available|Unsupported architecture|not supported on (?:this|sm_?\d+)", "kernel_unsupported"
-    ),
-    _cause(r"out of resource: shared memory|OutOfResources", "kernel_unsupported"),
     _cause(r"invalid argument$", "custom_all_reduce", frame=r"custom_all_?reduce"),
-    _cause(r"custom_all_?reduce.*(?:invalid argument|CUDA error|failed)", "custom_all_reduce"),
-    _cause(r"an illegal memory access was encountered", "illegal_memory_access"),
+    _cause(r"custom_all_?reduce.*(?:invalid argument|CUDA error|[Ff]ailed)", "custom_all_reduce"),
+    _cause(KERNEL, "kernel_unsupported"),
+    _cause(
+        r"an illegal memory access was encountered|misaligned address|unspecified launch failure",
+        "illegal_memory_access",
+    ),
     # The rank that raises it, not one that only logs it.
-    _cause(r"^ValueError: .*NaN in the logits", "nan_logits"),
+    _cause(r"^ValueError: .*NaN in the logits|tensor contains either `inf`, `nan`", "nan_logits"),
     _cause(r"NaN in the logits", "nan_logits", NOTICE),
     _cause(
         r"(?:Prefill|Decode) out of memory\.|alloc_req_slots runs out of memory|Out of memory even after ret",
         "kv_exhausted",
     ),
-    _cause(r"(?:[Ww]atchdog timeout) \(self\.watchdog_timeout", "watchdog"),
-    _cause(r"Watchdog caught collective operation timeout|DistStoreError: Timed out", "collective_timeout"),
+    _cause(r"[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?:, self\.soft=False)?\)", "watchdog"),
+    _cause(
+        r"Watchdog caught collective operation timeout|DistStoreError: Timed out|DistNetworkError: .*timed out"
+        r"|wait timeout after \d+ ?ms|Timed out waiting \d+ ?ms|Socket Timeout",
+        "collective_timeout",
+    ),
     _cause(r"has no attribute 'hot_token_id'", "bad_argument", phase="draft_load"),
     _cause(
-        r"oom-kill:|invoked oom-killer|Memory cgroup out of memory|Out of memory: Killed process", "host_oom_killed"
+        r"oom-kill:|invoked oom-killer|Memory cgroup out of memory|Out of memory: Killed process"
+        r"|node running low on memory|\[Errno 12\] Cannot allocate memory|^MemoryError\b",
+        "host_oom_killed",
     ),
-    _cause(r"scheduler died during initialization \(exit code: -9\)|^Exit code: -9$", "host_oom_killed", NOTICE),
+    _cause(
+        r"scheduler died during initialization \(exit code: -9\)|^Exit code: -9$|line \d+: +\d+ Killed\b",
+        "host_oom_killed",
+        NOTICE,
+    ),
     _cause(r"scheduler died during initialization|^Exit code: -?\d+$", "child_died", NOTICE),
     _cause(r"Fatal Python error|crashed with exit code", "child_died", NOTICE),
     _cause(
@@ -91,9 +117,7 @@ EXCEPTION_LINE = re.compile(
 
 TRACEBACK = re.compile(r"hit an exception: Traceback|^Traceback \(most recent call last\)")
 
-INTERESTING = re.compile(
-    r"Traceback|\wError|rror:|out of memory|OOM|oom|Not enough memory|Killed|dead|died|crashed|[Ww]atchdog"
-    r"|already in use|unbalanced|no kernel|Unsupported|not supported|NaN|illegal|Exit code|closed by peer|reset by peer"
-    r"|sigquit|QUIT|no attribute|calloc|Exception|invalid argument|out of resource|custom_all|leave no GPU"
+DEATH_WORDS = (
+    r"Traceback|\wError|\wException|\wExit\b|\wInterrupt\b|Exception: |hit an exception|igquit|SIGQUIT|died|is dead"
 )
-"""What any line that matters contains: the cheap test that nearly all lines fail."""
+"""What a line about the end contains that no cause names: the begin and the end of tracebacks, notices of a death."""

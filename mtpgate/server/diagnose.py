@@ -19,7 +19,7 @@ from mtpgate.server import wording
 from mtpgate.server.advise import advise
 from mtpgate.server.budget import Budget, RankBudget
 from mtpgate.server.causes import BYSTANDER, NOTICE
-from mtpgate.server.diagnosis import Diagnosis, Evidence
+from mtpgate.server.diagnosis import MEMORY_KINDS, Diagnosis, Evidence
 from mtpgate.server.keywords import KEYWORDS
 from mtpgate.server.levers import Scene, not_levers
 from mtpgate.server.memory_facts import Load, MemoryFacts
@@ -30,6 +30,8 @@ from mtpgate.server.timeline import Timeline
 MOST_EVIDENCE = 8
 SMALL_POOL_TOKENS = 4096
 """With fewer KV tokens a server starts, and cannot serve an ordinary request."""
+FREE_SHARE = 0.75
+"""CUDA and NCCL take 1 to 3 GiB of a GPU before the load. With less than this share free somebody else is on it."""
 DEFAULT_LOADS = (Load(1, 512), Load(16, 512))
 """What a launch must serve where the context does not say: the suite's usual loads, input and output tokens."""
 STATED_MINIMUM = re.compile(r"minimum viable = [^=]{1,60}= (\d\.\d{1,6})")
@@ -96,12 +98,15 @@ class _Verdict:
     def _told(self, best: Finding, evidence: tuple[Evidence, ...]) -> Diagnosis:
         numbers = wording.numbers(best.text) if best.kind.startswith(("oom_", "not_enough")) else {}
         budget = self._budget(best, numbers)
+        occupied = self._occupied_by_others(best, budget)
+        if occupied:
+            best = replace(best, kind="gpu_occupied")
         scene = self._scene(best)
         advice = advise(scene, self._facts(best, budget, numbers))
         if best.kind == "kv_pool_small":
             advice = wording.small_pool(advice, budget)
         if best.kind == "gpu_occupied":
-            advice = replace(advice, text=self._occupied())
+            advice = replace(advice, text=occupied or self._silent_rank())
         found = wording.all_numbers(numbers, budget, best.rank)
         return Diagnosis(
             phase=best.phase,
@@ -116,7 +121,7 @@ class _Verdict:
             unmatched=tuple(self.reader.unmatched),
         )
 
-    def _occupied(self) -> tuple[str, ...]:
+    def _silent_rank(self) -> tuple[str, ...]:
         """The ranks that complain have the free GPUs; the one that says nothing has the occupied one."""
         tracker = self.reader.tracker
         complained = {item.rank for item in self.reader.findings if item.kind == "gpu_occupied"}
@@ -124,6 +129,16 @@ class _Verdict:
         return (
             (f"{silent[0]} is the only rank that does not complain: its GPU is occupied.",) if len(silent) == 1 else ()
         )
+
+    def _occupied_by_others(self, best: Finding, budget: Budget) -> tuple[str, ...]:
+        """What says that the memory was short before anything of this launch was on the GPU; empty if it was not."""
+        rank = budget.rank(best.rank)
+        total = (rank.total if rank else None) or _number(self.context.get("gpu_total_gib"))
+        before = rank.before_load if rank else None
+        if best.kind not in MEMORY_KINDS or not total or before is None or before >= FREE_SHARE * total:
+            return ()
+        where = f"{best.rank}: " if best.rank else ""
+        return (f"{where}{before:.1f} of {total:.1f} GiB were free before the load; another process has the rest.",)
 
     def _scene(self, best: Finding) -> Scene:
         speculation = self.context.get("speculative")

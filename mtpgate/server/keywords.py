@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re2
 
-from mtpgate.server.causes import CAUSES, INTERESTING, OOM
+from mtpgate.server.causes import CAUSES, DEATH_WORDS, OOM
 from mtpgate.server.phase_table import CANDIDATE
 
 MORE = (
@@ -15,14 +15,15 @@ MORE = (
 STACK = r"File [\"<]|hread 0x"
 """Frames of tracebacks and of crashes."""
 
-KEYWORDS = f"{CANDIDATE.pattern}|{INTERESTING.pattern}|{MORE}|{STACK}"
+_CAUSES = "|".join([OOM, *(cause.pattern.pattern for cause in CAUSES), "scheduler is dead"])
+# The rules' anchors are those of a record, which is a part of a line.
+_CAUSES = _CAUSES.replace("^", "").replace("$", "")
+
+KEYWORDS = f"{CANDIDATE.pattern}|{MORE}|{STACK}|{_CAUSES}|{DEATH_WORDS}"
 """For the scanner: all that any rule looks at."""
 
 PHASE_LINE = re2.compile(f"{CANDIDATE.pattern}|{MORE}".encode())
 """A line that may tell of phases, memory or progress."""
 
-_RULES = "|".join([OOM, *(cause.pattern.pattern for cause in CAUSES), "scheduler is dead"])
-
-CAUSE_LINE = re2.compile(_RULES.replace("^", "").replace("$", "").encode())
-"""A line that some rule about causes may match: RE2 needs one pass where the table needs thirty. The rules' anchors are
-those of a record, which is a part of a line."""
+CAUSE_LINE = re2.compile(_CAUSES.encode())
+"""A line that some rule about causes may match: RE2 needs one pass where the table needs thirty."""

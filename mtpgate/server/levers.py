@@ -68,6 +68,8 @@ def not_levers(scene: Scene) -> tuple[str, ...]:
     """What a hasty reader (or SGLang's own hint) would say, and what is wrong here."""
     if scene.phase == "capture_prefill" and scene.kind == "oom_graph_capture":
         return (RAISE, LOWER_GRAPHS)
+    if scene.kind == "not_enough_memory" and "out of memory" in scene.text:
+        return (RAISE, LOWER_GRAPHS)
     if scene.kind in _NOT:
         return _NOT[scene.kind]
     return (LOWER, RAISE, *((LOWER_GRAPHS, NO_GRAPHS) if scene.phase.startswith("capture_") else ()))

@@ -247,8 +247,12 @@ def _exception_kind(phase: Phase, rank: str | None, text: str) -> Kind:
 def _oom_kind(phase: Phase) -> Kind:
     if phase.startswith("capture_"):
         return "oom_graph_capture"
-    if phase == "draft_load":
-        return "oom_draft_weights"
-    if phase == "kv_pool":
-        return "not_enough_memory"
-    return "oom_serving" if phase in ("serving", "ready", "warmup") else "oom_weights"
+    named: dict[Phase, Kind] = {
+        "dist_init": "gpu_occupied",  # Before anything of ours is on the GPU.
+        "draft_load": "oom_draft_weights",
+        "kv_pool": "not_enough_memory",
+        "warmup": "oom_serving",
+        "ready": "oom_serving",
+        "serving": "oom_serving",
+    }
+    return named.get(phase, "oom_weights")
