@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Iterator
 
+import psutil
 import pytest
 
 from mtpgate.server.activity import ActivityMeter, Reading, Sampler, is_compiler, read_process
@@ -93,18 +94,20 @@ def test_same_pid_again_is_another_process(meter: ActivityMeter) -> None:
     assert total(meter, {(10, 1.0): Reading("m", 9.0)}, {(10, 8.0): Reading("m", 0.5)}) == [0.5]
 
 
-def compilers(meter: ActivityMeter, used: float, *, new: bool) -> tuple[str, ...]:
-    compiler = Reading("cicc", 1.0, compiler=True)
-    meter.feed({MAIN: Reading("m", 1.0)} | ({} if new else {CHILD: compiler}), 0.0)
-    activity = meter.feed({MAIN: Reading("m", 1.0), CHILD: Reading("cicc", 1.0 + used, compiler=True)}, 1.0)
+def compilers(before: Reading | None, after: Reading) -> tuple[str, ...]:
+    meter = ActivityMeter()
+    meter.feed({MAIN: Reading("m", 1.0)} | ({CHILD: before} if before else {}), 0.0)
+    activity = meter.feed({MAIN: Reading("m", 1.0), CHILD: after}, 1.0)
     assert activity is not None
     return activity.compilers
 
 
 def test_compiler_counts_if_it_works_or_was_started() -> None:
-    assert compilers(ActivityMeter(), 0.5, new=False) == ("cicc",)
-    assert compilers(ActivityMeter(), 0.0, new=True) == ("cicc",)
-    assert compilers(ActivityMeter(), 0.0, new=False) == ()
+    waiting = Reading("cicc", 1.0, compiler=True)
+    assert compilers(waiting, Reading("cicc", 1.5, compiler=True)) == ("cicc",)
+    assert compilers(None, Reading("cicc", 0.0, compiler=True)) == ("cicc",)
+    assert compilers(waiting, waiting) == ()
+    assert compilers(None, Reading("python", 1.0)) == ()
 
 
 @pytest.mark.parametrize(
@@ -165,9 +168,10 @@ def test_worker_of_torch_compile_is_a_compiler() -> None:
     assert found[1].compiler
 
 
-def test_plain_python_is_no_compiler() -> None:
+def test_plain_python_is_no_compiler_and_known_by_its_start() -> None:
     found = read_process(os.getpid())
     assert found is not None
+    assert found[0] == (os.getpid(), psutil.Process().create_time())
     assert not found[1].compiler
 
 
