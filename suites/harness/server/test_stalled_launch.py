@@ -86,6 +86,16 @@ def test_slow_launch_gets_ready(make_spec: MakeSpec, how: str) -> None:
     assert span.end_seconds - span.begin_seconds > LIMIT * BUSY_FACTOR
 
 
+def test_ready_server_that_does_not_answer_does_not_hold_up_its_deadline(make_spec: MakeSpec) -> None:
+    began = time.monotonic()
+    with pytest.raises(StartupFailure) as failure:
+        launch(make_spec(mute=True, deadlines={"ready": LIMIT}, ignore_sigterm=True))
+    assert failure.value.diagnosis.kind == "hang"
+    timeline = failure.value.timeline
+    ready = next(span.begin_seconds for span in timeline.phases if span.phase == "ready")
+    assert time.monotonic() - began - ready < LIMIT + DIAGNOSED_SECONDS
+
+
 def test_cause_that_the_log_gives_stays(make_spec: MakeSpec) -> None:
     # The rank that ran out of memory said so; the process hangs instead of dying.
     spec = make_spec(silence={"kv_pool": LIMIT})

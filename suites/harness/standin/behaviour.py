@@ -73,6 +73,8 @@ class Behaviour:
     """How often ``/flush_cache`` says 400 first."""
     unhealthy: bool = False
     """``/health`` says 503 for good."""
+    mute: bool = False
+    """``/health`` takes the request and never answers."""
     server_info: dict[str, object] = field(default_factory=dict)
     """Overrides of what ``/server_info`` reports."""
     old_endpoints_only: bool = False
