@@ -28,7 +28,7 @@ from mtpgate.matrix.schema import Matrix
 from mtpgate.matrix.select import check_hardware, default_matrix, select_cells
 from mtpgate.matrix.waivers import load_waivers
 from mtpgate.server.command import LaunchSpec, build_command
-from mtpgate.server.deadlines import CPU_SECONDS, Deadlines
+from mtpgate.server.deadlines import CPU_SECONDS, CPU_SILENCE_SECONDS, Deadlines
 
 SMALL_MODEL = "builtin:small-mtp"
 LOOPBACK = "127.0.0.1"
@@ -159,8 +159,9 @@ class Prepared:
             flags.append("--trust-remote-code")
         if matrix.model.revision:
             flags += ["--revision", matrix.model.revision]
-        usual: Mapping[str, float] = CPU_SECONDS if matrix.hardware.kind == "cpu" else {}
-        overrides = {**usual, **matrix.deadlines}
+        on_cpu = matrix.hardware.kind == "cpu"
+        usual: Mapping[str, float] = CPU_SECONDS if on_cpu else {}
+        usual_silence: Mapping[str, float] = CPU_SILENCE_SECONDS if on_cpu else {}
         container = self.plan.request.server_command is not None
         return LaunchSpec(
             cell_id=cell.id,
@@ -169,7 +170,7 @@ class Prepared:
             log_path=log_path,
             host=LOOPBACK,
             environment=environment,
-            deadlines=Deadlines.with_overrides(overrides),
+            deadlines=Deadlines.with_overrides({**usual, **matrix.deadlines}, {**usual_silence, **matrix.silence}),
             speculative=cell.speculation is not None,
             owns_port="log" if container else "process",
             arguments=arguments,

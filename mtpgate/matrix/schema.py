@@ -202,6 +202,8 @@ class Matrix(FileModel):
     """The smallest drop of tokens/s, as a ratio, that is worth an alarm on this hardware."""
     deadlines: dict[PhaseName, Seconds] = Field(default_factory=dict)
     """Seconds that a phase of start-up may take at most, for phases that differ from the launcher's defaults."""
+    silence: dict[PhaseName, Seconds] = Field(default_factory=dict)
+    """Seconds that a phase may pass without output or another sign of life, likewise."""
 
     @property
     def workloads(self) -> tuple[Workload, ...]:
@@ -223,6 +225,11 @@ class Matrix(FileModel):
             seen.setdefault(row.concurrency, index)
         if self.engine == "embedded" and self.hardware.kind != "cpu":
             found.append((("engine",), "the embedded engine runs on hardware.kind cpu only"))
+        for phase, seconds in self.silence.items():
+            total = self.deadlines.get(phase, seconds)
+            if seconds > total:
+                message = f"{seconds:g} s are never reached: deadlines.{phase} ends the phase after {total:g} s"
+                found.append((("silence", phase), message))
         if found:
             raise faults(found)
         return self

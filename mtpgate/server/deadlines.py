@@ -1,4 +1,8 @@
-"""How long each start-up phase may take: a hang is noticed in the phase it happens in, not half an hour later."""
+"""How long each start-up phase may take, and how long it may be silent: a hang is noticed in the phase it happens in.
+
+The first limit is for the whole phase, whatever happens in it. The second, much shorter, is for the time without output
+and without another sign of life; what counts as one is in :mod:`mtpgate.server.stall`.
+"""
 
 from __future__ import annotations
 
@@ -35,6 +39,33 @@ DEFAULT_SECONDS: Mapping[Phase, float] = MappingProxyType(
     }
 )
 
+DEFAULT_SILENCE_SECONDS: Mapping[Phase, float] = MappingProxyType(
+    {
+        # Importing torch and SGLang says nothing; from a cold network file system it takes a minute or two, but reads.
+        "preflight": 120.0,
+        # Eight ranks on one node need under 20 s; the first use of a GPU after boot, and a rank that is late with its
+        # imports, take a minute more.
+        "dist_init": 180.0,
+        # A progress bar moves with every shard: seconds from a local disk, a minute or two from a slow one. Repacking
+        # quantized weights after the last shard is silent, but uses the CPU.
+        "weight_load": 300.0,
+        "draft_load": 300.0,
+        # Seconds; page-locking a large host pool is work of the CPU.
+        "kv_pool": 120.0,
+        # The bar moves with every batch size, in seconds; between two of them a kernel may be compiled, which shows.
+        "capture_prefill": 300.0,
+        "capture_target_decode": 300.0,
+        "capture_target_verify": 300.0,
+        "capture_draft_decode": 300.0,
+        "capture_draft_extend": 300.0,
+        # One request; the first use of a kernel compiles it.
+        "warmup": 300.0,
+        # Nothing needs to be logged while it is asked for its health.
+        "ready": 60.0,
+    }
+)
+"""By what a phase does when it is idle in every respect: waits for storage, for the network, for another process."""
+
 CPU_SECONDS: Mapping[str, float] = MappingProxyType(
     {
         # The whole start takes 16 to 24 s on two cores without a GPU; a busy machine gets five times that.
@@ -48,33 +79,58 @@ CPU_SECONDS: Mapping[str, float] = MappingProxyType(
 )
 """Overrides for the embedded CPU engine with its small model."""
 
+CPU_SILENCE_SECONDS: Mapping[str, float] = MappingProxyType(
+    {
+        # All of a start is work of the CPU, of half a second to 12 s without a line: whoever is idle here waits for
+        # something that does not come. A machine with ten times more to do than cores still gives a tenth of one.
+        "preflight": 60.0,
+        "dist_init": 30.0,
+        "weight_load": 30.0,
+        "draft_load": 30.0,
+        "kv_pool": 30.0,
+        "warmup": 60.0,
+    }
+)
+
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Seconds that a launch may stay in each phase. Build it with :meth:`with_overrides` or as it is."""
+    """Seconds that a launch may stay in each phase, and be silent in it. Build it with :meth:`with_overrides`."""
 
     seconds: Mapping[Phase, float] = field(default_factory=lambda: DEFAULT_SECONDS)
+    silence: Mapping[Phase, float] = field(default_factory=lambda: DEFAULT_SILENCE_SECONDS)
 
     @classmethod
-    def with_overrides(cls, overrides: Mapping[str, float]) -> Deadlines:
-        """The defaults with ``overrides``; UsageError for an unknown phase or a time that is not positive."""
-        for name, seconds in overrides.items():
-            if name not in DEFAULT_SECONDS:
-                known = ", ".join(phase for phase in PHASES if phase in DEFAULT_SECONDS)
-                raise UsageError(f"deadline for unknown phase {name!r}; the phases are {known}")
-            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
-                raise UsageError(f"deadline for phase {name!r} must be a positive number of seconds, not {seconds!r}")
-        changed: dict[Phase, float] = dict(DEFAULT_SECONDS)
-        for phase in DEFAULT_SECONDS:
-            if phase in overrides:
-                changed[phase] = float(overrides[phase])
-        return cls(MappingProxyType(changed))
+    def with_overrides(cls, overrides: Mapping[str, float], silence: Mapping[str, float] | None = None) -> Deadlines:
+        """The defaults with ``overrides`` of the deadlines and ``silence`` of the silence limits.
+
+        UsageError for an unknown phase or a time that is not positive.
+        """
+        return cls(
+            _changed(DEFAULT_SECONDS, overrides, "deadline"),
+            _changed(DEFAULT_SILENCE_SECONDS, silence or {}, "silence limit"),
+        )
 
     def limit(self, phase: Phase) -> float | None:
         """Seconds for ``phase``; None if it has no end of its own (``serving``)."""
         return self.seconds.get(phase)
 
+    def silence_limit(self, phase: Phase) -> float | None:
+        """Seconds without a sign of life, at most :meth:`limit`; None if the phase has no end of its own."""
+        total, silence = self.limit(phase), self.silence.get(phase)
+        return total if total is None or silence is None else min(total, silence)
+
     def overdue(self, phase: Phase, since: float, now: float) -> bool:
         """Whether a launch that entered ``phase`` at ``since`` has been in it for too long at ``now`` (same clock)."""
         limit = self.limit(phase)
         return limit is not None and now - since > limit
+
+
+def _changed(usual: Mapping[Phase, float], overrides: Mapping[str, float], what: str) -> Mapping[Phase, float]:
+    for name, seconds in overrides.items():
+        if name not in usual:
+            known = ", ".join(phase for phase in PHASES if phase in usual)
+            raise UsageError(f"{what} for unknown phase {name!r}; the phases are {known}")
+        if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
+            raise UsageError(f"{what} for phase {name!r} must be a positive number of seconds, not {seconds!r}")
+    return MappingProxyType({phase: float(overrides.get(phase, seconds)) for phase, seconds in usual.items()})

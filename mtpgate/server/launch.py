@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NoReturn
 
-from mtpgate.matrix.vocabulary import Phase
 from mtpgate.server import ports
-from mtpgate.server.client import ServerClient, ServerError
+from mtpgate.server.activity import Sampler
+from mtpgate.server.client import CONTROL_SECONDS, HEALTH_SECONDS, ServerClient, ServerError
 from mtpgate.server.command import LaunchSpec
+from mtpgate.server.ended import Ended
 from mtpgate.server.follower import LogFollower
 from mtpgate.server.phases import PhaseTracker
 from mtpgate.server.process import ServerProcess
+from mtpgate.server.progress import Progress
 from mtpgate.server.records import records
 from mtpgate.server.running import RunningServer, StartupFailure, diagnose_failure
+from mtpgate.server.stall import StallWatch
 
 __all__ = ["Progress", "RunningServer", "StartupFailure", "launch"]
 
@@ -28,21 +30,17 @@ DOOMED_GRACE_SECONDS = 15.0
 """The longest that a server gets after such a line."""
 FAILED_STOP_GRACE_SECONDS = 2.0
 """Grace of a launch that has failed already: a server that hangs with a taken port ignores SIGTERM."""
+STALLED_STOP_GRACE_SECONDS = 1.0
+"""Of one that is ended because of a deadline or a stall: it has nothing left to tell, and is to be diagnosed in 5 s."""
+
+LAST_CHARACTERS = 200
+"""Of the log's last line, in progress and in a diagnosis."""
+LEAST_ANSWER_SECONDS = 1.0
+"""What a ready server gets to answer, however close the deadline is."""
 
 HOPELESS = ("error while attempting to bind on address",)
 """After this line of uvicorn SGLang 0.5.23 neither gets ready nor dies."""
 DOOMED = ("hit an exception", "Received sigquit", "SIGQUIT received", "scheduler is dead", "died during initialization")
-
-
-@dataclass(frozen=True)
-class Progress:
-    """Where a launch is, about every second."""
-
-    cell_id: str
-    phase: Phase
-    phase_seconds: float
-    total_seconds: float
-    last_line: str
 
 
 def launch(
@@ -55,9 +53,9 @@ def launch(
     """Start ``spec`` and wait until it serves.
 
     Ready means: our own process lives, its log says so, the port is listened on by a process of ours, and ``/health``
-    and ``/server_info`` answer. Raises :class:`StartupFailure` when it dies, hangs in a phase beyond the deadline, or
-    can never get ready; UsageError before anything is started if the port is taken or the command cannot be executed.
-    Whatever is raised (KeyboardInterrupt too), no process is left.
+    and ``/server_info`` answer. Raises :class:`StartupFailure` when it dies, shows no life in a phase for too long, is
+    in it beyond the deadline, or can never get ready; UsageError before anything is started if the port is taken or the
+    command cannot be executed. Whatever is raised (KeyboardInterrupt too), no process is left.
     """
     ports.require_free(spec.host, spec.port)
     process = ServerProcess.start(
@@ -91,6 +89,9 @@ class _Launch:
         self.began = clock()
         self.tracker = PhaseTracker(spec.speculative)
         self.follower = LogFollower(spec.log_path)
+        self.sampler = Sampler(process.pids)
+        # The processes of a container are not descendants of its client.
+        self.watch = StallWatch(spec.deadlines, visible=spec.owns_port == "process")
         self.last_line = ""
         self.last_line_at = 0.0
         self.next_progress = 0.0
@@ -102,12 +103,12 @@ class _Launch:
             lived = self.process.alive()  # Before the log is read: what it wrote before it died is then complete.
             now = self.clock() - self.began
             self._follow(self.follower.read() if lived else self.follower.drain(), now)
-            if not lived:
-                self._fail(timed_out=False)
-            if self.hopeless or self._doomed(now):
-                self._fail(timed_out=False)
-            if self.spec.deadlines.overdue(self.tracker.current, self.tracker.current_since, now):
-                self._fail(timed_out=True)
+            if not lived or self.hopeless or self._doomed(now):
+                self._fail()
+            self.watch.grown(self.follower.offset, now)
+            overdue = self.spec.deadlines.overdue(self.tracker.current, self.tracker.current_since, now)
+            if overdue or self._stalled(now):
+                self._end(now, overdue=overdue)
             if self.tracker.current == "ready":
                 info = self._ready_info()
                 if info is not None:
@@ -124,6 +125,26 @@ class _Launch:
             return False
         return now - self.doomed_since > DOOMED_GRACE_SECONDS or now - self.last_line_at > DOOMED_QUIET_SECONDS
 
+    def _stalled(self, now: float) -> bool:
+        if not self.sampler.due(now):
+            return False
+        activity = self.sampler.sample(now)
+        if activity is None:
+            return False
+        self.watch.saw(activity, self.tracker.current, now)
+        return self.watch.stalled(self.tracker.current, now)
+
+    def _end(self, now: float, *, overdue: bool) -> NoReturn:
+        phase, since = self.tracker.current, self.tracker.current_since
+        signs = self.watch.signs(phase, now)
+        seconds = now - since if overdue else None
+        last = self._last_record()
+        self._fail(Ended.look(self.spec, self.process, signs, overdue_seconds=seconds, last_line=last))
+
+    def _last_record(self) -> str:
+        found = [record.text.strip() for record in records(self.last_line)]
+        return (found[-1] if found else "")[:LAST_CHARACTERS]
+
     def _follow(self, lines: list[str], now: float) -> None:
         for line in lines:
             self.tracker.feed(line, now)
@@ -139,14 +160,15 @@ class _Launch:
         if self.on_progress is None or now < self.next_progress:
             return
         self.next_progress = now + PROGRESS_SECONDS
-        last = [record.text.strip() for record in records(self.last_line)]
         self.on_progress(
             Progress(
                 self.spec.cell_id,
                 self.tracker.current,
                 now - self.tracker.current_since,
                 now,
-                (last[-1] if last else "")[:200],
+                self._last_record(),
+                self.watch.silent_seconds(now),
+                self.watch.signs(self.tracker.current, now).limit_seconds,
             )
         )
 
@@ -154,26 +176,35 @@ class _Launch:
         spec = self.spec
         if spec.owns_port == "process" and not ports.listened_by(spec.port, self.process.pids()):
             return None
+        # A server that takes the request and does not answer must not hold up the deadline.
+        passed = self.clock() - self.began - self.tracker.current_since
+        left = max((spec.deadlines.limit("ready") or HEALTH_SECONDS) - passed, LEAST_ANSWER_SECONDS)
         with ServerClient(spec.base_url) as client:
             try:
-                return client.server_info() if client.health() else None
+                healthy = client.health(min(left, HEALTH_SECONDS))
+                return client.server_info(min(left, CONTROL_SECONDS)) if healthy else None
             except ServerError:
                 return None
 
-    def _fail(self, *, timed_out: bool) -> None:
+    def _fail(self, ended: Ended | None = None) -> NoReturn:
+        spec = self.spec
         seconds = self.clock() - self.began
         exit_code = self.process.exit_code
-        stopped = self.process.stop(FAILED_STOP_GRACE_SECONDS)
-        context = {**self.spec.context, "exit_code": exit_code, "timed_out": timed_out}
-        if self.spec.speculative is not None:
-            context.setdefault("speculative", self.spec.speculative)
+        stopped = self.process.stop(STALLED_STOP_GRACE_SECONDS if ended else FAILED_STOP_GRACE_SECONDS)
+        context = {**spec.context, "exit_code": exit_code, "timed_out": ended is not None}
+        if ended:
+            context["stalled"] = ended.words()
+        if spec.speculative is not None:
+            context.setdefault("speculative", spec.speculative)
+        diagnosis = diagnose_failure(spec.log_path, context)
         raise StartupFailure(
-            cell_id=self.spec.cell_id,
-            diagnosis=diagnose_failure(self.spec.log_path, context),
+            cell_id=spec.cell_id,
+            diagnosis=ended.explain(diagnosis) if ended else diagnosis,
             timeline=self.tracker.timeline(),
             exit_code=exit_code,
-            log_path=self.spec.log_path,
+            log_path=spec.log_path,
             seconds=seconds,
-            command=self.spec.command,
+            command=spec.command,
             stopped=stopped,
+            stacks=ended.stacks if ended else None,
         )

@@ -13,6 +13,7 @@ from mtpgate.server.command import LaunchSpec
 from mtpgate.server.diagnose import diagnose_file
 from mtpgate.server.diagnosis import Diagnosis
 from mtpgate.server.process import STOP_GRACE_SECONDS, ServerProcess, StopReport
+from mtpgate.server.stacks import Stacks
 from mtpgate.server.timeline import Timeline
 
 
@@ -43,6 +44,7 @@ class StartupFailure(Exception):
         seconds: float,
         command: tuple[str, ...],
         stopped: StopReport | None = None,
+        stacks: Stacks | None = None,
     ) -> None:
         self.cell_id = cell_id
         self.diagnosis = diagnosis
@@ -53,11 +55,14 @@ class StartupFailure(Exception):
         """From the launch until the failure was known."""
         self.command = command
         self.stopped = stopped
+        self.stacks = stacks
+        """Where its processes were; None if it died by itself."""
         lines = "\n".join(f"  {item.line}: {item.text}" for item in diagnosis.evidence)
         ended = "was ended by the suite" if exit_code is None else f"exited with {exit_code}"
+        where = f"; the stacks of its processes: {stacks.path}" if stacks and stacks.path else ""
         super().__init__(
             f"{cell_id} did not start: {diagnosis.kind} in {diagnosis.phase} after {seconds:.1f} s\n"
-            f"{diagnosis.summary}\nThe server {ended}; its log: {log_path}" + (f"\n{lines}" if lines else "")
+            f"{diagnosis.summary}\nThe server {ended}; its log: {log_path}{where}" + (f"\n{lines}" if lines else "")
         )
 
 

@@ -89,6 +89,12 @@ def test_a_yaml_syntax_error_has_its_line(faults_of) -> None:
         ("environment: {A B: 1}", "environment.A B: not the name of an environment variable"),
         ("environment: {A: true}", "environment.A: expected text or a number"),
         ("deadlines: {warmup: 0}", "deadlines.warmup: expected greater than 0, found 0"),
+        ("silence: {warmup: 0}", "silence.warmup: expected greater than 0, found 0"),
+        ("silence: {warmupp: 1}", "silence.warmupp: unknown phase; did you mean warmup?"),
+        (
+            "silence: {warmup: 10}\ndeadlines: {warmup: 9}",
+            "silence.warmup: 10 s are never reached: deadlines.warmup ends the phase after 9 s",
+        ),
         ("accept_length_floor: 0.5", "accept_length_floor: expected greater than or equal to 1, found 0.5"),
         ("about: 3", "about: expected a valid string, found 3"),
     ],

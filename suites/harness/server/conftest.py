@@ -46,10 +46,15 @@ def eagle() -> tuple[str, ...]:
 
 @pytest.fixture
 def make_spec(tmp_path: Path) -> MakeSpec:
-    """``make_spec(flags=(), deadlines={...}, port=N, **behaviour)``: a launch of the stand-in."""
+    """``make_spec(flags=(), deadlines={...}, silence={...}, port=N, **behaviour)``: a launch of the stand-in."""
 
     def make(
-        *, flags: tuple[str, ...] = (), deadlines: dict[str, float] | None = None, port: int = 0, **behaviour: Any
+        *,
+        flags: tuple[str, ...] = (),
+        deadlines: dict[str, float] | None = None,
+        silence: dict[str, float] | None = None,
+        port: int = 0,
+        **behaviour: Any,
     ) -> LaunchSpec:
         chosen = port or ports.free_port()
         command = build_command(
@@ -61,7 +66,7 @@ def make_spec(tmp_path: Path) -> MakeSpec:
             port=chosen,
             log_path=tmp_path / f"server-{chosen}.log",
             environment={**os.environ, "MTPGATE_STANDIN": json.dumps(behaviour)},
-            deadlines=Deadlines.with_overrides(deadlines or {}),
+            deadlines=Deadlines.with_overrides(deadlines or {}, silence),
         )
 
     return make

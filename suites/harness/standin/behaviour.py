@@ -19,6 +19,7 @@ PHASES = (
     "warmup",
     "serving",
 )
+HANGS = ("idle", "busy", "compile", "read", "bar")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ class Behaviour:
     die: Death | None = None
     hang: str | None = None
     """The phase to hang in."""
+    hang_how: str = "idle"
+    """``idle`` | ``busy`` (uses a core, as a rank that waits for another) | ``compile`` (a child ``cicc`` uses one) |
+    ``read`` (20 MB a second, with hardly any CPU time) | ``bar`` (a progress bar that moves and ends no line)."""
+    hang_seconds: float | None = None
+    """How long until it goes on; None: never."""
     ignore_sigterm: bool = False
     binary_garbage: bool = False
     """Write bytes that are no UTF-8, long lines and carriage returns between the log lines."""
@@ -67,6 +73,8 @@ class Behaviour:
     """How often ``/flush_cache`` says 400 first."""
     unhealthy: bool = False
     """``/health`` says 503 for good."""
+    mute: bool = False
+    """``/health`` takes the request and never answers."""
     server_info: dict[str, object] = field(default_factory=dict)
     """Overrides of what ``/server_info`` reports."""
     old_endpoints_only: bool = False
@@ -84,4 +92,6 @@ class Behaviour:
         for phase in (values.get("hang"), values["die"].phase if values.get("die") else None):
             if phase is not None and phase not in PHASES:
                 raise ValueError(f"unknown phase for the stand-in: {phase}")
+        if values.get("hang_how", "idle") not in HANGS:
+            raise ValueError(f"unknown way to hang for the stand-in: {values['hang_how']}")
         return cls(**values)

@@ -97,6 +97,8 @@ class Handler(BaseHTTPRequestHandler):
             routes[path](request)
 
     def health(self) -> None:
+        while self.server.standin.behaviour.mute:
+            time.sleep(1.0)
         self.send_text(503 if self.server.standin.behaviour.unhealthy else 200, "")
 
     def tokenize(self, request: dict[str, Any]) -> None:

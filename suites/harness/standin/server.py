@@ -16,6 +16,7 @@ import time
 from typing import Any, NoReturn
 
 from behaviour import Behaviour, Death
+from hanging import hang
 from interface import start_serving
 from loglines import Launch, Script, log
 
@@ -103,8 +104,10 @@ class StandIn:
             write()
             if self.behaviour.binary_garbage:
                 os.write(2, b"\x00\xff\xfe\x80 garbage \xc3\r\r\x1b[31m" + b"\xf0" * 3000 + b"\n")
+            if step == self.behaviour.hang:
+                hang(self.behaviour.hang_how, self.behaviour.hang_seconds)
             if not step.endswith("/end"):
-                self.maybe_fail(phase)
+                self.maybe_die(phase)
             time.sleep(self.behaviour.phase_seconds)
         server = start_serving(self)
         log(f"INFO:     Started server process [{os.getpid()}]")
@@ -114,10 +117,7 @@ class StandIn:
         log("The server is fired up and ready to roll!")
         server.serve_forever()
 
-    def maybe_fail(self, phase: str) -> None:
-        if self.behaviour.hang == phase:
-            while True:
-                time.sleep(3600)
+    def maybe_die(self, phase: str) -> None:
         death = self.behaviour.die
         if death is not None and death.phase == phase and phase != "serving":
             die(death, self.launch)
