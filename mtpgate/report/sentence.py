@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mtpgate.report.advice import next_step
 from mtpgate.report.outcome import WORDS, Outcome, Row, unsure_measurements
 from mtpgate.report.run import Run
+from mtpgate.report.text import shortened
 
 _RECORD_MORE = "Run these cells again; where too little is recorded, record more: `pytest -m mtp --record-baselines`."
 
@@ -49,10 +50,10 @@ def headline(run: Run, outcome: Outcome) -> Headline:
 
 
 def first_line(text: str, limit: int = 300) -> str:
-    """The first line that is not empty, cut after ``limit`` characters; with the second if it only announces that."""
+    """The first line that is not empty, cut to ``limit`` characters; with the second if it only announces that."""
     lines = [part.strip() for part in text.splitlines() if part.strip()]
     line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return shortened(line, limit)
 
 
 def row_message(row: Row) -> tuple[str, str, str]:
