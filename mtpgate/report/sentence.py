@@ -31,9 +31,10 @@ def headline(run: Run, outcome: Outcome) -> Headline:
         what = "failed" if fails else "passed though known bad"
         sentence, step = _about(outcome.red_rows, outcome, what)
         tail = f" The run was also cut short: {_cut(run, outcome)}" if run.is_cut_short else ""
+        tail = f" The run is in progress: {_so_far(outcome)}" if run.is_going_on else tail
         return Headline(sentence + tail, step)
-    if outcome.light == "cut":
-        return Headline(_cut(run, outcome), "Run `pytest -m mtp` again; what was reported is below.")
+    if outcome.light in ("going", "cut"):
+        return _unfinished(run, outcome)
     if outcome.light == "broken":
         if not outcome.broken_rows:
             return Headline(
@@ -74,6 +75,16 @@ def _cut(run: Run, outcome: Outcome) -> str:
     lost = f" {len(run.lost)} lost with their worker." if run.lost else ""
     killed = "" if run.finished else " The run was killed, or is still going on."
     return f"{outcome.reported} of {_count(outcome.collected, 'check')} reported{why}.{lost}{killed}"
+
+
+def _unfinished(run: Run, outcome: Outcome) -> Headline:
+    if outcome.light == "going":
+        return Headline(_so_far(outcome), "Wait for its end: the page is written again then.")
+    return Headline(_cut(run, outcome), "Run `pytest -m mtp` again; what was reported is below.")
+
+
+def _so_far(outcome: Outcome) -> str:
+    return f"{outcome.reported} of {_count(outcome.collected, 'check')} reported so far."
 
 
 def _unjudged(run: Run, outcome: Outcome, well: str) -> Headline:

@@ -68,6 +68,23 @@ def folder_name(cell: str) -> str:
     return name or "%"
 
 
+def is_claimed(root: Path) -> bool:
+    """Whether a run that is going on has the folder (:meth:`Store.claim`); False where that cannot be told."""
+    try:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
+
+
 class Store:
     """Writes a run under ``root``. All methods raise :class:`InfrastructureFault` when the disk does not take it."""
 
