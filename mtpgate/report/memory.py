@@ -6,6 +6,7 @@ budget is one sentence for the page, what is not known is not shown. Ranks that 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -47,31 +48,29 @@ _UNFINISHED = " (unfinished)"
 
 @dataclass(frozen=True)
 class Figures:
-    """The memory of ranks that are alike, as the first of them has it."""
+    """The memory of ranks that are alike: the figures are those of :attr:`rank`."""
 
     ranks: tuple[RankBudget, ...]
+    rank: RankBudget
+    """The one with the least left."""
     parts: tuple[tuple[str, float], ...]
     """``(name, GiB)`` from the first taken to what is left; adds up to what was available before the load (or to more,
     where the log's figures contradict each other). Empty where that is unknown."""
     fraction: float | None
 
     @property
-    def first(self) -> RankBudget:
-        return self.ranks[0]
-
-    @property
     def over(self) -> float:
         """GiB by which the failing request was larger than what was free; 0 without one."""
-        first = self.first
-        return max((first.wanted or 0.0) - (first.left or 0.0), 0.0) if first.wanted is not None else 0.0
+        wanted, left = self.rank.wanted, self.rank.left
+        return 0.0 if wanted is None else max(wanted - (left or 0.0), 0.0)
 
     @property
     def values(self) -> dict[str, float]:
         """All figures of the row, by the name of their column."""
-        first = self.first
-        known = {"before_load": first.before_load, **dict(self.parts), "wanted": first.wanted}
+        rank = self.rank
+        known = {"before_load": rank.before_load, **dict(self.parts), "wanted": rank.wanted}
         if not self.parts:
-            known |= {name: getattr(first, name) for name in (*STATIC_NAMES, "left")} | dict(first.graphs)
+            known |= {name: getattr(rank, name) for name in (*STATIC_NAMES, "left")} | dict(rank.graphs)
         return {name: float(size) for name, size in known.items() if size is not None}
 
     @property
@@ -114,7 +113,7 @@ class Memory:
     @property
     def scale(self) -> float:
         """GiB that a bar's whole width stands for: all its memory, and a failing request up to a third beyond it."""
-        ends = [(max(item.first.before_load or 0.0, sum(size for _, size in item.parts)), item) for item in self.bars]
+        ends = [(max(item.rank.before_load or 0.0, sum(size for _, size in item.parts)), item) for item in self.bars]
         return max((min(end + item.over, end * 4 / 3) for end, item in ends), default=0.0) or 1.0
 
     @property
@@ -197,9 +196,15 @@ def _parts(rank: RankBudget, launch: LaunchRecord) -> tuple[tuple[str, float], .
 
 def _figures(launch: LaunchRecord, budget: Budget) -> tuple[Figures, ...]:
     ranks = [rank for rank in budget.ranks if any(size is not None for size in _sizes(rank).values())]
-    return tuple(
-        Figures(tuple(alike), _parts(alike[0], launch), budget.fraction) for alike in grouped(ranks, _sizes, ALIKE_GIB)
-    )
+    found = []
+    for alike in grouped(ranks, _sizes, ALIKE_GIB):
+        rank = min(alike, key=_left)
+        found.append(Figures(tuple(alike), rank, _parts(rank, launch), budget.fraction))
+    return tuple(found)
+
+
+def _left(rank: RankBudget) -> float:
+    return math.inf if rank.left is None else rank.left
 
 
 def _predicted(forecast: Mapping[str, Any] | None) -> dict[str, float]:

@@ -21,15 +21,15 @@ def memory_bar(figures: Figures, scale: float, name: str) -> Markup:
             parts.append(rect(place / scale, size / scale, segment_class(segment)))
             words.append(f"{label_of(segment)} {size:.2f}")
             place += size
-    first = figures.first
-    end = max(place, first.before_load or 0.0)
-    if first.wanted is not None:
-        parts.append(rect((end - (first.left or 0.0)) / scale, first.wanted / scale, "wanted"))
-        words.append(f"wanted {first.wanted:.2f}")
+    rank = figures.rank
+    end = max(place, rank.before_load or 0.0)
+    if rank.wanted is not None:
+        parts.append(rect((end - (rank.left or 0.0)) / scale, rank.wanted / scale, "wanted"))
+        words.append(f"wanted {rank.wanted:.2f}")
     if figures.over:
         parts.append(tick(end / scale, "edge"))
-    if figures.fraction is not None and first.before_load is not None:
-        line = figures.fraction * first.before_load
+    if figures.fraction is not None and rank.before_load is not None:
+        line = figures.fraction * rank.before_load
         parts.append(tick(line / scale, "base"))
         words.append(f"memory fraction {number(figures.fraction)} at {line:.2f}")
     return svg(f"{name}, {end:.2f} GiB: {', '.join(words)}", parts)

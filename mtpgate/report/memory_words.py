@@ -5,12 +5,13 @@ GiB have two decimals, a memory fraction at least two and at most three.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 
 from mtpgate.report.memory import Figures, Memory, label_of
 from mtpgate.report.records import FitAttempt, LaunchRecord
 from mtpgate.report.run import CellRun
-from mtpgate.report.text import number
+from mtpgate.report.text import MINUS, number
 from mtpgate.server.budget import STATIC_NAMES
 from mtpgate.server.diagnosis import MEMORY_KINDS
 
@@ -24,10 +25,10 @@ def memory_lines(cell: CellRun, memory: Memory | None) -> list[str]:
         return []
     lines = []
     if memory is not None and memory.bars:
-        tightest = min(memory.bars, key=lambda item: (item.first.left is None, item.first.left))
+        tightest = min(memory.bars, key=lambda item: math.inf if item.rank.left is None else item.rank.left)
         lines.append(" ".join(part for part in (_fraction(memory, tightest), _kv(memory), _host(cell)) if part))
     if memory is not None:
-        lines += [_wanted(item) for item in memory.figures if item.first.wanted is not None]
+        lines += [_wanted(item) for item in memory.figures if item.rank.wanted is not None]
     lines.append(forecast_line(launch))
     return [line for line in lines if line]
 
@@ -66,7 +67,7 @@ def change_of(attempt: FitAttempt) -> str:
 
 def gib(size: float | None) -> str:
     """Two decimals, a dash for what is not known."""
-    return _DASH if size is None else f"{size:.2f}"
+    return _DASH if size is None else f"{size:.2f}".replace("-", MINUS)
 
 
 def tokens(count: int | None) -> str:
@@ -75,7 +76,7 @@ def tokens(count: int | None) -> str:
 
 
 def _fraction(memory: Memory, figures: Figures) -> str:
-    fraction, base = memory.budget.fraction, figures.first.before_load
+    fraction, base = memory.budget.fraction, figures.rank.before_load
     if fraction is None or base is None:
         return ""
     counted = [
@@ -102,13 +103,13 @@ def _host(cell: CellRun) -> str:
 
 
 def _wanted(figures: Figures) -> str:
-    first = figures.first
-    where = f"{first.rank} asked" if first.rank else "The server asked"
-    said = f"{where} for {first.wanted:.2f} GiB"
-    if first.left is None:
+    rank = figures.rank
+    where = f"{rank.rank} asked" if rank.rank else "The server asked"
+    said = f"{where} for {rank.wanted:.2f} GiB"
+    if rank.left is None:
         return f"{said}."
     lacking = f": {figures.over:.2f} GiB too few" if figures.over else ", in pieces that are too small"
-    return f"{said} with {first.left:.2f} GiB free{lacking}."
+    return f"{said} with {rank.left:.2f} GiB free{lacking}."
 
 
 def _fitted(launch: LaunchRecord) -> bool | None:

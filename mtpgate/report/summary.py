@@ -92,7 +92,7 @@ def _wrapped(console: Console, text: Text, most: int) -> list[Text]:
 def _table(run: Run, outcome: Outcome, rows: Sequence[Row], width: int) -> Table:
     workloads = list(workloads_of(run))[:2]
     heads = [f"t/s {clean(workload)}"[:8] for workload in workloads]
-    taken = 7 * len(outcome.columns) + sum(max(len(head), 6) + 1 for head in heads) + 7 + 8
+    taken = 7 * len(outcome.columns) + sum(max(len(head), 6) + 1 for head in heads) + 7 + 5
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     table.add_column("cell", no_wrap=True)
     for check in outcome.columns:
@@ -100,7 +100,7 @@ def _table(run: Run, outcome: Outcome, rows: Sequence[Row], width: int) -> Table
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True, min_width=6)
     table.add_column("accept\nlength", justify="right", no_wrap=True, min_width=6)
-    table.add_column("start-up\nseconds", justify="right", no_wrap=True, min_width=8)
+    table.add_column("ready\nin s", justify="right", no_wrap=True, min_width=5)
     for row in rows:
         speeds = {record.workload: record for record in row.cell.measurements}
         accepted = accept_length(row.cell)

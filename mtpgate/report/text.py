@@ -50,7 +50,7 @@ def _whole_words(text: str, limit: int) -> str:
 
 def number(value: object) -> str:
     """Two or three decimals, as a memory fraction is written: ``0.60``, ``0.645``; what is no number as it is."""
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    if not isinstance(value, float):
         return str(value)
     text = f"{value:.3f}"
     return text.removesuffix("0")

@@ -43,7 +43,7 @@ _CAPTURED = RankBudget(
 HEALTHY_EAGLE = Budget(
     fraction=0.60,
     max_total_num_tokens=1_510_000,
-    ranks=tuple(replace(_CAPTURED, rank=f"TP{rank}", left=11.90 + rank * 0.01) for rank in range(4)),
+    ranks=tuple(replace(_CAPTURED, rank=f"TP{rank}", left=11.93 - rank * 0.01) for rank in range(4)),
 )
 HEALTHY_REFERENCE = Budget(
     fraction=0.60,
