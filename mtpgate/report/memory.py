@@ -186,7 +186,7 @@ def _parts(rank: RankBudget, launch: LaunchRecord) -> tuple[tuple[str, float], .
     *taken, (_, other), (_, left) = segments
     if rank.left is None:
         return (*taken, ("unknown", other))
-    phase = str((launch.diagnosis or {}).get("phase") or "") if launch.state == "failed" else ""
+    phase = str((launch.diagnosis or {}).get("phase") or "")
     if phase.startswith("capture") and rank.capture_start is not None:
         captured = min(rank.capture_start - left - sum(rank.graphs.values()), other)
         if captured >= SHOWN_GIB:

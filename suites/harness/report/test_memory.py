@@ -152,6 +152,8 @@ def test_kv_tokens_are_the_server_s_else_those_of_the_rank_with_fewest() -> None
     assert memory(budgets.CAPTURE_OOM).kv_tokens == 2_970_624
     ranks = tuple(RankBudget(f"TP{count}", before_load=9.0, kv_tokens=count) for count in (7, 5, 6))
     assert memory(Budget(ranks=ranks)).kv_tokens == 5
+    other = RankBudget("DP1", before_load=4.0, kv_tokens=6)
+    assert memory(Budget(ranks=(other, *ranks))).kv_tokens == 5
 
 
 @pytest.mark.parametrize("budget", [None, Budget(), Budget(fraction=0.7, ranks=(RankBudget("TP0"),))])
