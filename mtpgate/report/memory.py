@@ -14,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from mtpgate.report.memory_names import UNFINISHED, position
 from mtpgate.report.ranks import grouped, ranges
 from mtpgate.report.records import LaunchRecord
 from mtpgate.server.budget import STATIC_NAMES, Budget, RankBudget
@@ -23,27 +24,6 @@ ALIKE_GIB = 0.05
 
 SHOWN_GIB = 0.005
 """Less than this is 0.00 in the table and no part of the picture."""
-
-LABELS: Mapping[str, str] = {
-    "before_load": "available before load",
-    "weights": "weights",
-    "draft_weights": "draft weights",
-    "kv": "KV pool",
-    "draft_kv": "draft KV pool",
-    "state_cache": "state cache",
-    "capture_prefill": "prefill graphs",
-    "capture_target_decode": "decode graphs",
-    "capture_target_verify": "verify graphs",
-    "capture_draft_decode": "draft graphs",
-    "capture_draft_extend": "draft-extend graphs",
-    "other": "other",
-    "unknown": "not told by the log",
-    "left": "left",
-    "wanted": "wanted",
-}
-"""Names of figures in the words of the page, in the order of its columns."""
-
-_UNFINISHED = " (unfinished)"
 
 
 @dataclass(frozen=True)
@@ -96,7 +76,7 @@ class Memory:
     @cached_property
     def bars(self) -> tuple[Figures, ...]:
         """What can be drawn: those of which it is known what they began with."""
-        return tuple(item for item in self.figures if item.parts)
+        return tuple(item for item in self.figures if item.parts and (item.rank.before_load or 0.0) > 0)
 
     @cached_property
     def columns(self) -> tuple[str, ...]:
@@ -107,8 +87,7 @@ class Memory:
             for name, size in values.items()
             if abs(size) >= SHOWN_GIB or name in ("before_load", "left", "wanted")
         }
-        order = list(LABELS)
-        return tuple(sorted(found, key=lambda name: (order.index(_plain(name)) if _plain(name) in order else 99, name)))
+        return tuple(sorted(found, key=position))
 
     @property
     def scale(self) -> float:
@@ -150,18 +129,6 @@ def read_budget(stored: object) -> tuple[Budget, str]:
         return Budget(), f"The stored memory budget cannot be read: {place or 'budget'}: {first['msg']}."
 
 
-def label_of(name: str) -> str:
-    """The name of a figure in words."""
-    plain = _plain(name)
-    return LABELS.get(plain, plain.replace("_", " ")) + (_UNFINISHED if plain != name else "")
-
-
-def segment_class(name: str) -> str:
-    """The colour class of a part; those of names that are not ours are grey."""
-    plain = _plain(name)
-    return f"m-{plain}" if plain in LABELS else "m-other"
-
-
 def least_left(budget: object) -> float | None:
     """GiB left on the rank that has least, of a stored budget; None where it does not tell."""
     ranks = read_budget(budget)[0].ranks
@@ -190,7 +157,7 @@ def _parts(rank: RankBudget, launch: LaunchRecord) -> tuple[tuple[str, float], .
     if phase.startswith("capture") and rank.capture_start is not None:
         captured = min(rank.capture_start - left - sum(rank.graphs.values()), other)
         if captured >= SHOWN_GIB:
-            return (*taken, (phase + _UNFINISHED, captured), ("other", other - captured), ("left", left))
+            return (*taken, (phase + UNFINISHED, captured), ("other", other - captured), ("left", left))
     return tuple(segments)
 
 
@@ -217,7 +184,3 @@ def _predicted(forecast: Mapping[str, Any] | None) -> dict[str, float]:
         for name, size in sizes.items()
         if isinstance(size, int | float) and not isinstance(size, bool)
     }
-
-
-def _plain(name: str) -> str:
-    return name.removesuffix(_UNFINISHED)

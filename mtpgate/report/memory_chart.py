@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from markupsafe import Markup
 
-from mtpgate.report.memory import SHOWN_GIB, Figures, label_of, segment_class
+from mtpgate.report.memory import SHOWN_GIB, Figures
+from mtpgate.report.memory_names import label_of, segment_class
 from mtpgate.report.svg import rect, svg, tick
 from mtpgate.report.text import number
 

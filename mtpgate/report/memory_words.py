@@ -8,7 +8,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from mtpgate.report.memory import Figures, Memory, label_of
+from mtpgate.report.memory import Figures, Memory
+from mtpgate.report.memory_names import label_of
 from mtpgate.report.records import FitAttempt, LaunchRecord
 from mtpgate.report.run import CellRun
 from mtpgate.report.text import MINUS, number

@@ -16,8 +16,9 @@ from markupsafe import Markup
 from mtpgate.errors import InfrastructureFault
 from mtpgate.report import charts
 from mtpgate.report.advice import advice_figures, advice_lines, useless_advice
-from mtpgate.report.memory import label_of, least_left, memory_of, segment_class
+from mtpgate.report.memory import least_left, memory_of
 from mtpgate.report.memory_chart import memory_bar
+from mtpgate.report.memory_names import label_of, segment_class
 from mtpgate.report.memory_words import change_of, gib, memory_lines, tokens, unmatched_lines
 from mtpgate.report.outcome import STATES, WORDS, Row, judge_run
 from mtpgate.report.records import CheckRecord, MeasurementRecord, WaiverRecord

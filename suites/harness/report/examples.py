@@ -347,7 +347,9 @@ MEMORY_HOSTILE = Example(
             "unmatched": (HOSTILE,),
         },
         EAGLE[0]: {"budget": {"ranks": HOSTILE}, "fits": (FitAttempt({HOSTILE: HOSTILE}, "ready", 1.0, HOSTILE),)},
-        EAGLE[1]: {"budget": {"fraction": -3.0, "ranks": [{"before_load": 0.0, "weights": -5.0, "wanted": 1e9}]}},
+        EAGLE[1]: {
+            "budget": {"fraction": -3.0, "ranks": [{"rank": None, "before_load": 0.0, "weights": -5.0, "wanted": 1e9}]}
+        },
     },
     died={EAGLE[0]: {**OOM, "advice": {**OOM["advice"], "text": [HOSTILE]}, "unmatched": [HOSTILE]}},  # type: ignore[dict-item]
 )

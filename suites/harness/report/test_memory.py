@@ -8,8 +8,9 @@ from dataclasses import replace
 
 import pytest
 
-from mtpgate.report.memory import Memory, least_left, memory_of, read_budget, segment_class
+from mtpgate.report.memory import Memory, least_left, memory_of, read_budget
 from mtpgate.report.memory_chart import memory_bar
+from mtpgate.report.memory_names import segment_class
 from mtpgate.report.ranks import ranges
 from mtpgate.report.records import LaunchRecord
 from mtpgate.report.store import plain
