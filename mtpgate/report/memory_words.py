@@ -43,10 +43,14 @@ def forecast_line(launch: LaunchRecord) -> str:
     if not text:
         text = "it fits" if fits else "it does not fit"
         text += f", with {number(left)} GiB left." if fits and isinstance(left, int | float) else "."
-    origin = f" from {forecast['from_cell']}" if forecast.get("from_cell") else ""
+    cell = str(forecast.get("from_cell") or "")
+    # The text may name the cell itself, then in its first words.
+    head = "Forecast" if cell in text else f"Forecast from {cell}"
+    said = f"{head} {text}" if text.startswith("by ") else f"{head}: {text}"
+    said += "" if said.endswith((".", "!", "?")) else "."
     came = _fitted(launch)
     so = "" if came is None or not isinstance(fits, bool) else " It came so." if came is fits else _otherwise(launch)
-    return f"Forecast{origin}: {text}{so}"
+    return said + so
 
 
 def unmatched_lines(launch: LaunchRecord) -> list[str]:

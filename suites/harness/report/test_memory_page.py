@@ -118,6 +118,18 @@ def test_a_failure_of_another_kind_says_nothing_of_the_forecast(tmp_path: Path) 
     assert "It came" not in text
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("by no-mtp: does not fit", "Forecast by no-mtp: does not fit. It came otherwise"),
+        ("it fits.", "Forecast from no-mtp: it fits. It came otherwise"),
+    ],
+)
+def test_a_forecast_names_its_cell_once(tmp_path: Path, text: str, said: str) -> None:
+    forecast = {"from_cell": "no-mtp", "fits": False, "text": text}
+    assert said in shown(tmp_path, Example(launches={EAGLE[0]: {"forecast": forecast}})).text
+
+
 def test_memory_of_the_cpu_engine_is_called_the_host_s(tmp_path: Path) -> None:
     memory = section(shown(tmp_path, examples.MEMORY_CPU), "memory")
     assert "This is the host's memory, which other processes use too." in memory.text
