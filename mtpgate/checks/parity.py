@@ -9,7 +9,7 @@ are reported so that a person can.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -69,10 +69,14 @@ class ParityReport:
     def same(self) -> int:
         return self.compared - len(self.differences)
 
-    def message(self) -> str:
-        """A sentence, at most three differences, and what to look at next."""
+    def message(self, compositions: str = "") -> str:
+        """A sentence, at most three differences, and what to look at next.
+
+        ``compositions`` names those that came to the same, in place of this one's.
+        """
         head = (
-            f"{self.composition}: {self.same} of {self.compared} answers equal the reference's ({self.tokens} tokens)"
+            f"{compositions or self.composition}: {self.same} of {self.compared} answers equal the reference's "
+            f"({self.tokens} tokens)"
         )
         if self.ok:
             return head
@@ -81,6 +85,22 @@ class ParityReport:
         if left_out:
             shown.append(f"  - and {left_out} more")
         return "\n".join([head, *shown, f"  look next: {_advice(self)}"])
+
+
+def parity_messages(reports: Iterable[ParityReport]) -> list[str]:
+    """What the reports say, those that differ first; reports that say the same are one (``single and batch: ...``)."""
+    groups: list[list[ParityReport]] = []
+    for report in sorted(reports, key=lambda report: report.ok):
+        alike = next((group for group in groups if _outcome(group[0]) == _outcome(report)), None)
+        if alike is None:
+            groups.append([report])
+        else:
+            alike.append(report)
+    return [group[0].message(" and ".join(report.composition for report in group)) for group in groups]
+
+
+def _outcome(report: ParityReport) -> tuple[int, int, tuple[Difference, ...]]:
+    return report.compared, report.tokens, report.differences
 
 
 def compare_answers(reference: Answers, answers: Answers, *, decode: Decode | None = None) -> ParityReport:

@@ -8,14 +8,12 @@ The same input gives the same bytes.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from markupsafe import Markup
 
 from mtpgate.report.records import LaunchRecord, MeasurementRecord, PhaseSpan
-from mtpgate.report.text import clean
-
-_HEIGHT = 20
+from mtpgate.report.svg import dot, rect, svg, tick
 
 
 def speed_bar(measurement: MeasurementRecord, scale: float) -> Markup:
@@ -23,28 +21,28 @@ def speed_bar(measurement: MeasurementRecord, scale: float) -> Markup:
     value = measurement.output_tokens_per_second
     words = [f"{value:.1f} tokens/s at {measurement.workload}"]
     parts = [
-        _rect(0, value / scale, "bar void" if measurement.void else f"bar {measurement.verdict_state or ''}".strip())
+        rect(0, value / scale, "bar void" if measurement.void else f"bar {measurement.verdict_state or ''}".strip())
     ]
-    parts += [_dot(repeat / scale) for repeat in measurement.repeats if len(measurement.repeats) > 1]
+    parts += [dot(repeat / scale) for repeat in measurement.repeats if len(measurement.repeats) > 1]
     if measurement.baseline_mean is not None:
         words.append(f"baseline {measurement.baseline_mean:.1f}")
-        parts.append(_tick(measurement.baseline_mean / scale, "base"))
+        parts.append(tick(measurement.baseline_mean / scale, "base"))
     if measurement.baseline_bound is not None:
         words.append(f"slowest that passes {measurement.baseline_bound:.1f}")
-        parts.append(_tick(measurement.baseline_bound / scale, "bound"))
-    return _svg(", ".join(words), parts)
+        parts.append(tick(measurement.baseline_bound / scale, "bound"))
+    return svg(", ".join(words), parts)
 
 
 def accept_bar(accept_length: float, floor: float | None, scale: float) -> Markup:
     """Accept length from 1 (no draft token accepted) to ``scale``, the floor as a line."""
     span = max(scale - 1, 1e-9)
     below = floor is not None and accept_length < floor
-    parts = [_rect(0, (accept_length - 1) / span, "bar regression" if below else "bar accept")]
+    parts = [rect(0, (accept_length - 1) / span, "bar regression" if below else "bar accept")]
     words = [f"accept length {accept_length:.2f}"]
     if floor is not None:
-        parts.append(_tick((floor - 1) / span, "base"))
+        parts.append(tick((floor - 1) / span, "base"))
         words.append(f"floor {floor:.2f}")
-    return _svg(", ".join(words), parts)
+    return svg(", ".join(words), parts)
 
 
 def startup_bar(launch: LaunchRecord, scale: float) -> Markup:
@@ -52,20 +50,31 @@ def startup_bar(launch: LaunchRecord, scale: float) -> Markup:
     parts = []
     for span, seconds, died in phases(launch):
         shown = "died" if died else phase_class(span.name)
-        parts.append(_rect(span.begin / scale, seconds / scale, shown))
+        parts.append(rect(span.begin / scale, seconds / scale, shown))
     if not parts:
-        parts.append(_rect(0, launch.startup_seconds / scale, "died" if launch.state == "failed" else "p-other"))
+        parts.append(rect(0, launch.startup_seconds / scale, "died" if launch.state == "failed" else "p-other"))
     verb = "ready after" if launch.state == "ready" else "failed after"
-    return _svg(f"{verb} {launch.startup_seconds:.1f} s", parts)
+    return svg(f"{verb} {launch.startup_seconds:.1f} s", parts)
 
 
 def phases(launch: LaunchRecord) -> list[tuple[PhaseSpan, float, bool]]:
-    """The phases that took time, with their seconds and whether the launch failed in them."""
-    found = []
+    """The phases that took time, with their seconds and whether the launch failed in them.
+
+    A log tells of a phase when it speaks of it, often only at its end. So a phase lasts until the next one begins, and
+    the stretches add up to the launch's seconds; what comes before the first is ``start``.
+    """
+    found: list[tuple[PhaseSpan, float, bool]] = []
     failed_in = (launch.diagnosis or {}).get("phase") if launch.state == "failed" else None
-    for span in launch.phases:
-        end = span.end if span.end is not None else launch.startup_seconds
+    spans = _joined(launch.phases)
+    if spans and spans[0].begin > 0:
+        found.append((PhaseSpan("start", 0.0, spans[0].begin), spans[0].begin, False))
+    for index, span in enumerate(spans):
         died = launch.state == "failed" and (span.end is None or span.name == failed_in)
+        end = launch.startup_seconds if span.end is None else span.end
+        if index + 1 < len(spans):
+            end = max(end if span.end is not None else span.begin, spans[index + 1].begin)
+        elif launch.state == "ready" or died:
+            end = max(end, launch.startup_seconds)
         if end > span.begin or died:
             found.append((span, max(end - span.begin, 0.0), died))
     if launch.state == "failed" and launch.phases and not any(died for _, _, died in found):
@@ -74,6 +83,17 @@ def phases(launch: LaunchRecord) -> list[tuple[PhaseSpan, float, bool]]:
         left = PhaseSpan(str(failed_in or "unknown"), last, None)
         found.append((left, max(launch.startup_seconds - last, 0.0), True))
     return found
+
+
+def _joined(spans: Iterable[PhaseSpan]) -> list[PhaseSpan]:
+    """``spans`` in order, those of one phase that follow one another as one."""
+    joined: list[PhaseSpan] = []
+    for span in spans:
+        if joined and joined[-1].name == span.name:
+            joined[-1] = PhaseSpan(span.name, joined[-1].begin, span.end)
+        else:
+            joined.append(span)
+    return joined
 
 
 def phase_class(name: str) -> str:
@@ -87,25 +107,3 @@ def phase_class(name: str) -> str:
 def scale_of(values: Iterable[float | None]) -> float:
     """The length of an axis that holds all ``values``: a little more than the largest, never 0."""
     return max((value for value in values if value is not None), default=0.0) * 1.04 or 1.0
-
-
-def _svg(label: str, parts: Sequence[Markup]) -> Markup:
-    return Markup('<svg class="c" height="{}" role="img"><title>{}</title>{}</svg>').format(
-        _HEIGHT, clean(label), Markup("").join(parts)
-    )
-
-
-def _rect(begin: float, length: float, css: str) -> Markup:
-    return Markup('<rect x="{}%" width="{}%" y="3" height="14" class="{}"/>').format(_share(begin), _share(length), css)
-
-
-def _tick(place: float, css: str) -> Markup:
-    return Markup('<line x1="{0}%" x2="{0}%" y1="0" y2="20" class="{1}"/>').format(_share(place), css)
-
-
-def _dot(place: float) -> Markup:
-    return Markup('<circle cx="{}%" cy="10" r="2"/>').format(_share(place))
-
-
-def _share(fraction: float) -> str:
-    return f"{min(max(fraction, 0.0), 1.0) * 100:.2f}".rstrip("0").rstrip(".")

@@ -3,11 +3,12 @@
 The light is the worst that is true of the run:
 
 1. ``red``: a check failed, a waived check passes again, or a launch failed though no check says so;
-2. ``cut``: the run did not come to its end, or checks that were collected have no outcome;
-3. ``broken``: the machine failed, so there is no answer about the product, or something beside the checks failed;
-4. ``empty``: no check passed at all;
-5. ``unjudged``: all is well except that a speed has nothing to be compared with, or too little;
-6. ``green``.
+2. ``going``: the run is in progress;
+3. ``cut``: the run did not come to its end, or checks that were collected have no outcome;
+4. ``broken``: the machine failed, so there is no answer about the product, or something beside the checks failed;
+5. ``empty``: no check passed at all;
+6. ``unjudged``: all is well except that a speed has nothing to be compared with, or too little;
+7. ``green``.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from typing import Literal
 from mtpgate.report.records import BY_SEVERITY, CHECKS, CheckRecord, MeasurementRecord
 from mtpgate.report.run import CellRun, Run
 
-Light = Literal["red", "cut", "broken", "empty", "unjudged", "green"]
+Light = Literal["red", "going", "cut", "broken", "empty", "unjudged", "green"]
 
 STATES: tuple[str, ...] = (*BY_SEVERITY[:3], "lost", "not_reached", *BY_SEVERITY[3:])
 """All states of a cell's check, worst first; the state of several tests of one check is the worst of theirs."""
@@ -41,6 +42,7 @@ WORDS: Mapping[str, str] = {
 
 LIGHT_WORDS: Mapping[Light, str] = {
     "red": "RED",
+    "going": "IN PROGRESS",
     "cut": "CUT SHORT",
     "broken": "BROKEN",
     "empty": "NOTHING RAN",
@@ -151,6 +153,7 @@ def fails_elsewhere(run: Run, outcome: Outcome) -> bool:
 def _light(run: Run, outcome: Outcome) -> Light:
     lights: tuple[tuple[Light, bool], ...] = (
         ("red", bool(outcome.red_rows)),
+        ("going", run.is_going_on),
         ("cut", run.is_cut_short),
         ("broken", bool(outcome.broken_rows) or fails_elsewhere(run, outcome)),
         ("empty", not outcome.counts.get("passed")),

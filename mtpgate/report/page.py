@@ -15,12 +15,16 @@ from markupsafe import Markup
 
 from mtpgate.errors import InfrastructureFault
 from mtpgate.report import charts
-from mtpgate.report.advice import advice_lines, useless_advice
+from mtpgate.report.advice import advice_figures, advice_lines, useless_advice
+from mtpgate.report.memory import least_left, memory_of
+from mtpgate.report.memory_chart import memory_bar
+from mtpgate.report.memory_names import label_of, segment_class
+from mtpgate.report.memory_words import change_of, gib, memory_lines, tokens, unmatched_lines
 from mtpgate.report.outcome import STATES, WORDS, Row, judge_run
 from mtpgate.report.records import CheckRecord, MeasurementRecord, WaiverRecord
 from mtpgate.report.run import CellRun, Run, load_run
 from mtpgate.report.sentence import first_line, headline, row_message, ways
-from mtpgate.report.text import bounded, clean, duration, elapsed, log_tail, moment, percent
+from mtpgate.report.text import bounded, clean, duration, elapsed, log_tail, moment, percent, shortened
 
 FULL_FAILURES = 40
 """So many failing cells are shown with their diagnosis and the end of their log; the others in one line each."""
@@ -76,6 +80,8 @@ def page(run: Run) -> str:
             accept_scale=charts.scale_of(
                 value for cell in run.cells for value in (accept_length(cell), cell.info.accept_length_floor)
             ),
+            any_memory=any(has_memory(cell) for cell in run.cells),
+            acceptance_asked="acceptance" in outcome.columns or any(accept_length(cell) for cell in run.cells),
             startup_scale=charts.scale_of(cell.launch.startup_seconds for cell in run.cells if cell.launch),
         )
     )
@@ -97,6 +103,7 @@ def _environment() -> jinja2.Environment:
         "moment": moment,
         "percent": percent,
         "first_line": first_line,
+        "shortened": shortened,
         "shell": shlex.join,
         "link": lambda path: quote(path, safe="/"),
         "code": _code,
@@ -106,9 +113,21 @@ def _environment() -> jinja2.Environment:
         "STATES": STATES,
         "accept_length": accept_length,
         "advice": advice_lines,
+        "advice_figures": advice_figures,
+        "change_of": change_of,
+        "gib": gib,
+        "label_of": label_of,
+        "least_left": least_left,
+        "memory_bar": memory_bar,
+        "memory_lines": memory_lines,
+        "memory_of": memory_of,
+        "segment_class": segment_class,
+        "tokens": tokens,
+        "unmatched_lines": unmatched_lines,
         "useless_advice": useless_advice,
         "charts": charts,
         "facts": _facts,
+        "has_memory": has_memory,
         "fastest": _fastest,
         "is_web_link": lambda text: str(text or "").startswith(("https://", "http://")),
         "log_of": _log_of,
@@ -144,6 +163,12 @@ def accept_length(cell: CellRun) -> float | None:
     if isinstance(value, int | float):
         return float(value)
     return next((record.accept_length for record in cell.measurements if record.accept_length is not None), None)
+
+
+def has_memory(cell: CellRun) -> bool:
+    """Whether there is anything to show of the memory of the cell's launch."""
+    memory = memory_of(cell.launch) if cell.launch else None
+    return bool(memory or memory_lines(cell, memory) or (cell.launch and unmatched_lines(cell.launch)))
 
 
 def workloads_of(run: Run) -> dict[str, int]:

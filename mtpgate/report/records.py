@@ -145,6 +145,20 @@ class PhaseSpan:
 
 
 @dataclass(frozen=True)
+class FitAttempt:
+    """One relaunch of a cell that failed, with something changed: advice on what would fit, never a pass."""
+
+    change: Mapping[str, object]
+    """What was changed, by ServerArgs name: the value that was tried."""
+    state: Literal["ready", "failed"]
+    seconds: float
+    text: str = ""
+    """What came of it, in a sentence."""
+    budget: Mapping[str, object] | None = None
+    """As that of :class:`LaunchRecord`."""
+
+
+@dataclass(frozen=True)
 class LaunchRecord:
     """One launch of a cell's server, recorded once it is ready or has failed."""
 
@@ -159,6 +173,15 @@ class LaunchRecord:
     """Name of the log in the cell's folder."""
     resolved: Mapping[str, object] = field(default_factory=dict)
     """The server's own resolved arguments that are worth showing (attention backend, KV tokens, ...)."""
+    budget: Mapping[str, object] | None = None
+    """The fields of :class:`mtpgate.server.budget.Budget`, GiB; None where the log tells nothing of memory."""
+    forecast: Mapping[str, object] | None = None
+    """What was expected before the launch, from another cell's figures: ``from_cell``; ``fits`` (true, false or None);
+    ``predicted``, GiB by the segment's name; ``left_gib``; ``text``."""
+    fits: tuple[FitAttempt, ...] = ()
+    """Relaunches that looked for a change that fits, in the order in which they were tried."""
+    unmatched: tuple[str, ...] = ()
+    """Lines of the start-up that look like a phase and match no known format."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from mtpgate.report.records import (
     MeasurementRecord,
     RunInfo,
 )
-from mtpgate.report.store import folder_name
+from mtpgate.report.store import folder_name, is_claimed
 
 T = TypeVar("T")
 
@@ -62,6 +62,8 @@ class Run:
     lost: tuple[LostCheck, ...] = ()
     finished: FinishRecord | None = None
     problems: tuple[str, ...] = ()
+    is_going_on: bool = False
+    """It has not ended, and its process lives."""
 
     @property
     def checks(self) -> tuple[CheckRecord, ...]:
@@ -75,7 +77,7 @@ class Run:
 
     @property
     def is_cut_short(self) -> bool:
-        """True if the run was killed, stopped early or lost checks (or is still going on)."""
+        """True if the run was killed, stopped early or lost checks; also for one that has not come to its end yet."""
         return self.finished is None or bool(self.stopped_because) or bool(self.missing) or bool(self.lost)
 
     @property
@@ -104,14 +106,16 @@ def load_run(root: Path) -> Run:
     by_cell: dict[str, list[CheckRecord]] = {cell: [] for cell in records}
     for check in checks.values():
         by_cell[check.cell].append(check)
+    finished = reader.document("finished.json", FinishRecord)
     return Run(
         root=root,
         info=info,
         cells=tuple(_load_cell(reader, record, by_cell[record.id]) for record in records.values()),
         expected=reader.document("expected.json", tuple[ExpectedCheck, ...]),
         lost=reader.document("lost.json", tuple[LostCheck, ...]) or (),
-        finished=reader.document("finished.json", FinishRecord),
+        finished=finished,
         problems=tuple(reader.problems),
+        is_going_on=finished is None and is_claimed(root),
     )
 
 

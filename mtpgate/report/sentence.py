@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from mtpgate.report.advice import next_step
 from mtpgate.report.outcome import WORDS, Outcome, Row, unsure_measurements
 from mtpgate.report.run import Run
+from mtpgate.report.text import shortened
 
 _RECORD_MORE = "Run these cells again; where too little is recorded, record more: `pytest -m mtp --record-baselines`."
 
@@ -30,9 +31,10 @@ def headline(run: Run, outcome: Outcome) -> Headline:
         what = "failed" if fails else "passed though known bad"
         sentence, step = _about(outcome.red_rows, outcome, what)
         tail = f" The run was also cut short: {_cut(run, outcome)}" if run.is_cut_short else ""
+        tail = f" The run is in progress: {_so_far(outcome)}" if run.is_going_on else tail
         return Headline(sentence + tail, step)
-    if outcome.light == "cut":
-        return Headline(_cut(run, outcome), "Run `pytest -m mtp` again; what was reported is below.")
+    if outcome.light in ("going", "cut"):
+        return _unfinished(run, outcome)
     if outcome.light == "broken":
         if not outcome.broken_rows:
             return Headline(
@@ -49,10 +51,10 @@ def headline(run: Run, outcome: Outcome) -> Headline:
 
 
 def first_line(text: str, limit: int = 300) -> str:
-    """The first line that is not empty, cut after ``limit`` characters; with the second if it only announces that."""
+    """The first line that is not empty, cut to ``limit`` characters; with the second if it only announces that."""
     lines = [part.strip() for part in text.splitlines() if part.strip()]
     line = " ".join(lines[: 2 if lines and lines[0].endswith(":") else 1])
-    return line if len(line) <= limit else f"{line[: limit - 1]}…"
+    return shortened(line, limit)
 
 
 def row_message(row: Row) -> tuple[str, str, str]:
@@ -73,6 +75,16 @@ def _cut(run: Run, outcome: Outcome) -> str:
     lost = f" {len(run.lost)} lost with their worker." if run.lost else ""
     killed = "" if run.finished else " The run was killed, or is still going on."
     return f"{outcome.reported} of {_count(outcome.collected, 'check')} reported{why}.{lost}{killed}"
+
+
+def _unfinished(run: Run, outcome: Outcome) -> Headline:
+    if outcome.light == "going":
+        return Headline(_so_far(outcome), "Wait for its end: the page is written again then.")
+    return Headline(_cut(run, outcome), "Run `pytest -m mtp` again; what was reported is below.")
+
+
+def _so_far(outcome: Outcome) -> str:
+    return f"{outcome.reported} of {_count(outcome.collected, 'check')} reported so far."
 
 
 def _unjudged(run: Run, outcome: Outcome, well: str) -> Headline:

@@ -27,6 +27,7 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote
 
 from pydantic_core import to_jsonable_python
@@ -65,6 +66,23 @@ def folder_name(cell: str) -> str:
     if len(name) > _LONGEST_FOLDER_NAME:
         name = f"{name[:_LONGEST_FOLDER_NAME]}-{hashlib.sha256(cell.encode()).hexdigest()[:12]}"
     return name or "%"
+
+
+def is_claimed(root: Path) -> bool:
+    """Whether a run that is going on has the folder (:meth:`Store.claim`); False where that cannot be told."""
+    try:
+        descriptor = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+    finally:
+        os.close(descriptor)
+    return False
 
 
 class Store:
@@ -173,9 +191,16 @@ class Store:
                 os.close(descriptor)
 
 
+def plain(value: object) -> Any:
+    """``value`` as the store holds it: dataclasses and mappings as dictionaries, numbers that are not finite as None.
+
+    :func:`dataclasses.asdict` would refuse a read-only mapping inside, which this does not.
+    """
+    return _finite(to_jsonable_python(value, inf_nan_mode="constants", fallback=_fallback))
+
+
 def _encode(value: object, indent: int | None = None) -> bytes:
-    plain = to_jsonable_python(value, inf_nan_mode="constants", fallback=_fallback)
-    text = json.dumps(_finite(plain), ensure_ascii=False, indent=indent, allow_nan=False)
+    text = json.dumps(plain(value), ensure_ascii=False, indent=indent, allow_nan=False)
     # Log text may hold bytes that were no UTF-8; they are not worth losing a record.
     return text.encode("utf-8", "replace") + b"\n"
 

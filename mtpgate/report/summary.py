@@ -55,7 +55,7 @@ def render_summary(run: Run, *, width: int = 80, height: int = 24, terminal: boo
     )
     head = _head(console, outcome, said)
     failures = _failures(width, [*outcome.red_rows, *outcome.broken_rows])
-    fixed_lines = len(head) + len(failures) + 4 + bool(report)
+    fixed_lines = len(head) + len(failures) + 5 + bool(report)
     shown = max(3, height - fixed_lines)
     for line in head:
         console.print(line)
@@ -92,15 +92,15 @@ def _wrapped(console: Console, text: Text, most: int) -> list[Text]:
 def _table(run: Run, outcome: Outcome, rows: Sequence[Row], width: int) -> Table:
     workloads = list(workloads_of(run))[:2]
     heads = [f"t/s {clean(workload)}"[:8] for workload in workloads]
-    taken = 7 * len(outcome.columns) + sum(max(len(head), 6) + 1 for head in heads) + 5 + 4
+    taken = 7 * len(outcome.columns) + sum(max(len(head), 6) + 1 for head in heads) + 7 + 5
     table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0), show_edge=False, header_style="bold")
     table.add_column("cell", no_wrap=True)
     for check in outcome.columns:
         table.add_column(clean(_HEADERS.get(check, check))[:6], no_wrap=True, min_width=6)
     for head in heads:
         table.add_column(head, justify="right", no_wrap=True, min_width=6)
-    table.add_column("len", justify="right", no_wrap=True, min_width=4)
-    table.add_column("up s", justify="right", no_wrap=True, min_width=4)
+    table.add_column("accept\nlength", justify="right", no_wrap=True, min_width=6)
+    table.add_column("ready\nin s", justify="right", no_wrap=True, min_width=5)
     for row in rows:
         speeds = {record.workload: record for record in row.cell.measurements}
         accepted = accept_length(row.cell)

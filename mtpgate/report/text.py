@@ -14,6 +14,9 @@ MINUS = "\u2212"
 
 _TAIL_BYTES = 64 * 1024
 
+_MOST = 0.7
+"""Of a text that is cut, at least so much is kept even if that cuts a word (a long path, base64)."""
+
 
 def clean(text: str) -> str:
     """``text`` without terminal escapes; each other control character but tab and newline becomes U+FFFD."""
@@ -21,13 +24,40 @@ def clean(text: str) -> str:
 
 
 def bounded(text: str, limit: int) -> str:
-    """The first ``limit`` characters, with a word on how many more there are."""
+    """The first ``limit`` characters, cut between words, with a word on how many more there are."""
     text = text.strip("\n")
-    return text if len(text) <= limit else f"{text[:limit]}\n… {len(text) - limit} more characters"
+    if len(text) <= limit:
+        return text
+    kept = _whole_words(text, limit)
+    return f"{kept}\n… {len(text) - len(kept)} more characters"
+
+
+def shortened(text: str, limit: int) -> str:
+    """At most ``limit`` characters of ``text``: `` …`` after the last whole word, ``…`` where a word had to be cut."""
+    if len(text) <= limit:
+        return text
+    kept = _whole_words(text, limit - 2)
+    return f"{kept.rstrip()} …" if len(kept) < limit - 2 or text[limit - 2].isspace() else f"{text[: limit - 1]}…"
+
+
+def _whole_words(text: str, limit: int) -> str:
+    """The first ``limit`` characters without the word that is cut; a word that is most of them is cut all the same."""
+    if text[limit : limit + 1].isspace():
+        return text[:limit]
+    end = max(text.rfind(space, 0, limit) for space in " \t\n")
+    return text[:end] if end > limit * _MOST else text[:limit]
+
+
+def number(value: object) -> str:
+    """Two or three decimals, as a memory fraction is written: ``0.60``, ``0.645``; what is no number as it is."""
+    if not isinstance(value, float):
+        return str(value)
+    text = f"{value:.3f}"
+    return text.removesuffix("0")
 
 
 def log_tail(path: Path, lines: int = 40, width: int = 400) -> tuple[str, ...]:
-    """The last ``lines`` lines of a log, each cut after ``width`` characters; empty if it cannot be read.
+    """The last ``lines`` lines of a log, each cut to ``width`` characters; empty if it cannot be read.
 
     Of a progress bar that rewrote its line, the last state is shown.
     """
@@ -42,7 +72,7 @@ def log_tail(path: Path, lines: int = 40, width: int = 400) -> tuple[str, ...]:
     if size > _TAIL_BYTES and len(found) > 1:
         found = found[1:]
     shown = [clean(line.rstrip("\r").rsplit("\r", 1)[-1]) for line in found[-lines:]]
-    return tuple(line if len(line) <= width else f"{line[: width - 1]}…" for line in shown if line or len(shown) > 1)
+    return tuple(shortened(line, width) for line in shown if line or len(shown) > 1)
 
 
 def duration(seconds: float) -> str:

@@ -6,7 +6,7 @@ from fixtures.launches import Blocked
 from fixtures.outcomes import remark
 from fixtures.session import PLAN
 from mtpgate.checks.answers import Answers, Composition, collect_answers
-from mtpgate.checks.parity import compare_answers
+from mtpgate.checks.parity import compare_answers, parity_messages
 from mtpgate.checks.sanity import check_output, not_in_reference
 from mtpgate.load.prompts import parity_prompts
 from mtpgate.matrix.cell import Cell
@@ -55,8 +55,8 @@ def test_answers_as_the_reference(
     )
     what = f"{cell.id} against itself, asked again" if cell.is_reference else f"{cell.id} against {reference_id}"
     # What is wrong comes first: the report's first line quotes the begin of this.
-    wrong = [*(report.message() for report in reports if not report.ok), *findings[:3]]
-    message = f"{what}: " + "\n".join([*wrong, *(report.message() for report in reports if report.ok)])
+    wrong = [*parity_messages(report for report in reports if not report.ok), *findings[:3]]
+    message = f"{what}: " + "\n".join([*wrong, *parity_messages(report for report in reports if report.ok)])
     assert all(report.ok for report in reports), message
     assert not findings, message
     remark(request.node, message)

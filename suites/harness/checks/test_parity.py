@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from mtpgate.checks.answers import Answer, Answers, Composition
-from mtpgate.checks.parity import SHOWN_CHARACTERS, compare_answers
+from mtpgate.checks.parity import SHOWN_CHARACTERS, compare_answers, parity_messages
 from mtpgate.errors import UsageError
 
 
@@ -88,6 +88,25 @@ def test_the_text_around_is_bounded():
 def test_the_message_says_what_to_look_at_next(reference, cell, composition, words):
     report = compare_answers(answers(*reference, composition=composition), answers(*cell, composition=composition))
     assert words in report.message()
+
+
+def test_compositions_that_came_to_the_same_are_said_once():
+    def reports(single, batch):
+        given = {"single": single, "batch": batch}
+        return [
+            compare_answers(answers("abc", composition=name), answers(text, composition=name))
+            for name, text in given.items()
+        ]
+
+    assert parity_messages(reports("abc", "abc")) == [
+        "single and batch: 1 of 1 answers equal the reference's (3 tokens)"
+    ]
+    (both,) = parity_messages(reports("abX", "abX"))
+    assert both.startswith("single and batch: 0 of 1")
+    assert both.count("reference token") == 1
+    worse, fine = parity_messages(reports("abc", "abX"))
+    assert worse.startswith("batch: 0 of 1")
+    assert fine.startswith("single: 1 of 1")
 
 
 def test_other_compositions_are_not_compared():

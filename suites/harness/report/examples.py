@@ -11,6 +11,7 @@ from mtpgate.report.records import (
     CheckRecord,
     ExpectedCheck,
     FinishRecord,
+    FitAttempt,
     LaunchRecord,
     LostCheck,
     MeasurementRecord,
@@ -19,7 +20,8 @@ from mtpgate.report.records import (
     RunInfo,
     WaiverRecord,
 )
-from mtpgate.report.store import Store
+from mtpgate.report.store import Store, plain
+from suites.harness.report import budgets
 
 REFERENCE = "no-mtp"
 EAGLE = ("eagle-s1-k1-d2", "eagle-s3-k1-d4", "eagle-s3-k2-d6")
@@ -82,6 +84,9 @@ class Example:
     """Only so many checks were reported before the run was killed."""
     lost: tuple[LostCheck, ...] = ()
     log: str = LOG
+    launches: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    """Fields of a cell's LaunchRecord to replace."""
+    gpus: int = 0
     texts: Mapping[str, str] = field(default_factory=dict)
     """Fields of the RunInfo to replace."""
 
@@ -156,6 +161,7 @@ def cell_record(example: Example, cell: str) -> CellRecord:
         id=cell,
         arguments={"mem_fraction_static": 0.6, **({} if cell == REFERENCE else speculative)},
         is_reference=cell == REFERENCE,
+        gpus=example.gpus,
         accept_length_floor=None if cell == REFERENCE else 1.5,
         waivers=example.waivers.get(cell, ()),
     )
@@ -184,18 +190,16 @@ def write_cell(store: Store, example: Example, cell: str) -> None:
     spans = spans_of(cell, bool(died))
     seconds = max(span.end or span.begin + 14.2 for span in spans)
     store.server_log(cell).write_text(example.log)
-    store.add_launch(
-        cell,
-        LaunchRecord(
-            command=command if cell == REFERENCE else (*command, "--speculative-algorithm", "EAGLE"),
-            state="failed" if died else "ready",
-            startup_seconds=seconds,
-            phases=tuple(spans),
-            exit_code=1 if died else None,
-            diagnosis=died,
-            resolved={"attention_backend": "torch_native", "max_total_num_tokens": 8192},
-        ),
+    launch = LaunchRecord(
+        command=command if cell == REFERENCE else (*command, "--speculative-algorithm", "EAGLE"),
+        state="failed" if died else "ready",
+        startup_seconds=seconds,
+        phases=tuple(spans),
+        exit_code=1 if died else None,
+        diagnosis=died,
+        resolved={"attention_backend": "torch_native", "max_total_num_tokens": 8192},
     )
+    store.add_launch(cell, replace(launch, **example.launches.get(cell, {})))  # type: ignore[arg-type]
     if died:
         return
     for measurement in measurements_of(example, cell):
@@ -312,6 +316,42 @@ HOSTILE_STRINGS = Example(
     outcomes=outcome(REFERENCE, "serving", "known_bad", HOSTILE, next_step=HOSTILE),
     log=HOSTILE * 3 + "\n",
     texts=dict.fromkeys(("matrix_name", "sglang_version", "host", "hardware", "command_line", "started"), HOSTILE),
+)
+MEMORY_OOM = Example(
+    died={EAGLE[0]: {**OOM, "rank": "TP1", "advice": budgets.ADVICE}},
+    gpus=4,
+    texts={"hardware": "4 x NVIDIA RTX PRO 6000 Blackwell, 94.97 GiB", "matrix_name": "dsv4-flash"},
+    launches={
+        REFERENCE: {"budget": plain(budgets.HEALTHY_REFERENCE)},
+        EAGLE[0]: {
+            "budget": plain(budgets.CAPTURE_OOM),
+            "forecast": budgets.FORECAST,
+            "unmatched": ("Reserving graph workspace of 512 MB", "Draft stage 2 of 3 begins"),
+            "fits": (
+                FitAttempt({"cuda_graph_max_bs": 16}, "failed", 61.2, "Out of memory at verify graphs, batch 16."),
+                FitAttempt({"mem_fraction_static": 0.6}, "ready", 83.4, "Ready.", plain(budgets.HEALTHY_EAGLE)),
+            ),
+        },
+        EAGLE[1]: {"budget": plain(budgets.HEALTHY_EAGLE), "forecast": {**budgets.FORECAST, "fits": True}},
+        EAGLE[2]: {"budget": plain(budgets.UNEVEN)},
+    },
+)
+MEMORY_CPU = Example(
+    launches={REFERENCE: {"budget": plain(budgets.CPU)}, EAGLE[0]: {"budget": plain(budgets.CPU_EAGLE)}}
+)
+MEMORY_HOSTILE = Example(
+    launches={
+        REFERENCE: {
+            "budget": {"ranks": [{"rank": HOSTILE, "before_load": 10.0, "weights": 2.0, "left": 1.0}]},
+            "forecast": {"from_cell": HOSTILE, "fits": True, "predicted": {HOSTILE: 1.0}, "text": HOSTILE},
+            "unmatched": (HOSTILE,),
+        },
+        EAGLE[0]: {"budget": {"ranks": HOSTILE}, "fits": (FitAttempt({HOSTILE: HOSTILE}, "ready", 1.0, HOSTILE),)},
+        EAGLE[1]: {
+            "budget": {"fraction": -3.0, "ranks": [{"rank": None, "before_load": 0.0, "weights": -5.0, "wanted": 1e9}]}
+        },
+    },
+    died={EAGLE[0]: {**OOM, "advice": {**OOM["advice"], "text": [HOSTILE]}, "unmatched": [HOSTILE]}},  # type: ignore[dict-item]
 )
 
 

@@ -65,6 +65,30 @@ def test_phases_follow_one_another_and_the_unfinished_one_is_where_it_died() -> 
     assert chart.one("title").text == "failed after 10.0 s"
 
 
+def test_a_phase_lasts_until_the_next_one_so_that_the_bar_has_no_gaps() -> None:
+    spans = (
+        PhaseSpan("dist_init", 2.0, 2.0),
+        PhaseSpan("weight_load", 5.0, 6.0),
+        PhaseSpan("kv_pool", 7.0, 7.0),
+        PhaseSpan("kv_pool", 7.5, 7.5),
+        PhaseSpan("ready", 9.0, None),
+    )
+    launch = LaunchRecord(("x",), "ready", 10.0, spans)
+    found = [(span.name, seconds) for span, seconds, _ in charts.phases(launch)]
+    assert found == [("start", 2.0), ("dist_init", 3.0), ("weight_load", 2.0), ("kv_pool", 2.0), ("ready", 1.0)]
+    parts = svg(charts.startup_bar(launch, 10.0)).all("rect")
+    ends = [sum(float(part.attributes[name].rstrip("%")) for name in ("x", "width")) for part in parts]
+    assert [float(part.attributes["x"].rstrip("%")) for part in parts] == [0.0, *ends[:-1]]
+    assert ends[-1] == 100.0
+
+
+def test_the_seconds_of_the_phases_add_up_to_those_of_a_failed_launch() -> None:
+    spans = (PhaseSpan("weight_load", 1.0, 4.0), PhaseSpan("capture_target_verify", 6.0, None))
+    launch = LaunchRecord(("x",), "failed", 10.0, spans, diagnosis={"phase": "capture_target_verify"})
+    assert sum(seconds for _, seconds, _ in charts.phases(launch)) == 10.0
+    assert [span.name for span, _, died in charts.phases(launch) if died] == ["capture_target_verify"]
+
+
 def test_a_launch_whose_phases_are_unknown_still_has_its_seconds() -> None:
     chart = svg(charts.startup_bar(LaunchRecord(("x",), "ready", 5.0), 10.0))
     assert chart.one("rect").attributes["width"] == "50%"

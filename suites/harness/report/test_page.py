@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import re
 import time
+from dataclasses import replace
 from functools import cache
 from itertools import pairwise
 from pathlib import Path
@@ -16,6 +18,7 @@ from mtpgate.report import page as page_module
 from mtpgate.report.outcome import STATES
 from mtpgate.report.page import page, render
 from mtpgate.report.run import load_run
+from mtpgate.report.store import Store
 from mtpgate.report.text import MINUS
 from suites.harness.report import examples
 from suites.harness.report.document import Element, parse
@@ -294,6 +297,43 @@ def test_the_same_run_gives_the_same_page(tmp_path: Path) -> None:
     assert page(run) == page(run)
 
 
+def test_a_page_that_is_made_during_the_run_says_that_it_is_in_progress(tmp_path: Path) -> None:
+    root = write(tmp_path / "out", examples.CUT)
+    claimed = Store(root).claim()
+    document = parse(render(root).read_text())
+    os.close(claimed)
+    verdict = document.one("div", css="verdict")
+    assert verdict.text.startswith("IN PROGRESS: 9 of 23 checks reported so far. Next: Wait for its end")
+    assert "pytest" not in verdict.text
+    assert "Finished not yet: the run is in progress" in document.text
+
+
+def test_a_failure_during_the_run_is_red_already(tmp_path: Path) -> None:
+    cut = Example(reported=9, outcomes=examples.outcome(REFERENCE, "serving", "failed", "it hung"))
+    root = write(tmp_path / "out", cut)
+    claimed = Store(root).claim()
+    verdict = parse(render(root).read_text()).one("div", css="verdict").text
+    os.close(claimed)
+    assert verdict.startswith("RED: ")
+    assert "The run is in progress: 9 of 23 checks reported so far." in verdict
+    assert "cut short" not in verdict
+
+
+def test_acceptance_that_was_not_asked_has_no_section(tmp_path: Path) -> None:
+    root = write(tmp_path / "out", Example(cells=(REFERENCE,), reported=1))
+    (root / "expected.json").unlink()
+    document = parse(render(root).read_text())
+    assert not document.all("h2", id="acceptance")
+    assert "#acceptance" not in [link.attributes.get("href") for link in document.all("a")]
+
+
+def test_the_seconds_of_a_start_up_are_those_of_the_launch(tmp_path: Path) -> None:
+    quick = {(REFERENCE, "startup"): replace(examples.check(REFERENCE, "startup"), seconds=0.001)}
+    details = shown(tmp_path, Example(outcomes=quick)).one("details", id="e-cell-0").text
+    assert "launch ready after 19.8 s" in details
+    assert "0.0 s" not in details
+
+
 def test_a_store_that_could_not_be_read_wholly_is_said(tmp_path: Path) -> None:
     root = write(tmp_path / "out", examples.GREEN)
     with (root / "checks.jsonl").open("a") as file:
@@ -324,7 +364,7 @@ def test_a_page_that_cannot_be_written_is_one_clear_fault_and_leaves_the_old_one
 
 
 PAIRS = [
-    *[(colour, f"{colour}-soft") for colour in ("red", "amber", "green", "violet")],
+    *[(colour, f"{colour}-soft") for colour in ("red", "amber", "green", "violet", "blue")],
     *[(colour, "page") for colour in ("text", "muted", "link", "red", "amber", "green", "violet")],
     *[(colour, "card") for colour in ("text", "muted", "link", "red", "amber")],
     *[("text", f"{colour}-soft") for colour in ("red", "amber", "green", "violet")],

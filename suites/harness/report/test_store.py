@@ -8,7 +8,9 @@ import os
 import signal
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
 
@@ -18,6 +20,7 @@ from mtpgate.report.records import (
     CheckRecord,
     ExpectedCheck,
     FinishRecord,
+    FitAttempt,
     LaunchRecord,
     LostCheck,
     MeasurementRecord,
@@ -27,7 +30,8 @@ from mtpgate.report.records import (
     WaiverRecord,
 )
 from mtpgate.report.run import load_run
-from mtpgate.report.store import Store, folder_name
+from mtpgate.report.store import Store, folder_name, plain
+from mtpgate.server.budget import Budget, RankBudget
 from mtpgate.server.diagnosis import Advice, Diagnosis, Evidence
 
 
@@ -295,3 +299,60 @@ def test_no_cell_id_leaves_the_cells_folder(store: Store, cell: str) -> None:
 
 def test_long_ids_that_differ_at_the_end_have_folders_of_their_own() -> None:
     assert folder_name("x" * 400 + "a") != folder_name("x" * 400 + "b")
+
+
+def test_memory_forecast_and_fits_of_a_launch_are_read_back(store: Store) -> None:
+    budget = plain(Budget(fraction=0.6, ranks=(RankBudget("TP0", before_load=94.21, graphs={"capture_prefill": 1.5}),)))
+    launch = LaunchRecord(
+        command=("x",),
+        state="failed",
+        startup_seconds=3.0,
+        budget=budget,
+        forecast={"from_cell": "b", "fits": None, "predicted": {"weights": 43.62}, "left_gib": None, "text": ""},
+        fits=(FitAttempt({"mem_fraction_static": 0.6}, "ready", 60.0, "Ready.", budget),),
+        unmatched=("a line",),
+    )
+    store.add_launch("a", launch)
+    run = load_run(store.root)
+    assert run.cells[0].launch == launch
+    assert run.problems == ()
+
+
+def test_a_launch_that_was_stored_before_there_were_budgets_is_read(store: Store) -> None:
+    old = {"command": ["x"], "state": "ready", "startup_seconds": 3.0, "diagnosis": None}
+    (store.cell_folder("a") / "launch.json").write_text(json.dumps({"schema": 1, "value": old}))
+    run = load_run(store.root)
+    assert run.cells[0].launch == LaunchRecord(("x",), "ready", 3.0)
+    assert run.problems == ()
+
+
+@pytest.mark.parametrize(
+    ("key", "bad"), [("budget", "much"), ("forecast", [1]), ("fits", [{"state": "ready"}]), ("unmatched", 7)]
+)
+def test_a_launch_whose_memory_is_of_the_wrong_shape_is_said(store: Store, key: str, bad: object) -> None:
+    value = {"command": ["x"], "state": "ready", "startup_seconds": 3.0, key: bad}
+    (store.cell_folder("a") / "launch.json").write_text(json.dumps({"schema": 1, "value": value}))
+    (problem,) = load_run(store.root).problems
+    assert problem.startswith(f"cells/a/launch.json cannot be read: {key}")
+
+
+def test_what_asdict_refuses_is_stored_all_the_same() -> None:
+    budget = Budget(graph_batch_sizes=MappingProxyType({"capture_prefill": (1, 2)}))
+    with pytest.raises(TypeError):
+        asdict(budget)
+    assert plain(budget)["graph_batch_sizes"] == {"capture_prefill": [1, 2]}
+
+
+def test_a_run_goes_on_as_long_as_its_process_has_the_folder(store: Store) -> None:
+    assert not load_run(store.root).is_going_on
+    claimed = store.claim()
+    assert load_run(store.root).is_going_on
+    os.close(claimed)
+    assert not load_run(store.root).is_going_on
+
+
+def test_a_run_that_has_ended_is_not_going_on_though_its_process_lives(store: Store) -> None:
+    claimed = store.claim()
+    store.finish_run(FinishRecord("2026-03-02T02:00:00+00:00", 0))
+    assert not load_run(store.root).is_going_on
+    os.close(claimed)

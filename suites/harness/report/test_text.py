@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from mtpgate.report.text import bounded, clean, duration, elapsed, log_tail, moment
+from mtpgate.report.text import bounded, clean, duration, elapsed, log_tail, moment, number, shortened
 
 
 def test_terminal_escapes_go_and_controls_become_visible() -> None:
@@ -18,6 +18,26 @@ def test_terminal_escapes_go_and_controls_become_visible() -> None:
 def test_bounding_says_how_much_is_missing() -> None:
     assert bounded("abcdef", 4) == "abcd\n… 2 more characters"
     assert bounded("abcd\n", 4) == "abcd"
+
+
+def test_a_text_is_cut_between_words_and_says_so() -> None:
+    assert shortened("no room for the verify graphs", 29) == "no room for the verify graphs"
+    assert shortened("no room for the verify graphs", 20) == "no room for the …"
+    assert shortened("no room for the verify graphs", 24) == "no room for the verify …"
+    assert bounded("no room for the verify graphs", 22) == "no room for the verify\n… 7 more characters"
+    assert bounded("no room for the verify graphs", 20) == "no room for the\n… 14 more characters"
+
+
+def test_a_word_that_is_most_of_a_text_is_cut_with_a_mark() -> None:
+    assert shortened("a " + "x" * 50, 20) == "a " + "x" * 17 + "…"
+    assert all(len(shortened("some words of a text " * 9, limit)) <= limit for limit in range(5, 60))
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.6, "0.60"), (0.645, "0.645"), (0.7000001, "0.70"), (16, "16"), (None, "None")]
+)
+def test_a_fraction_has_two_or_three_decimals(value: object, text: str) -> None:
+    assert number(value) == text
 
 
 def test_the_tail_of_a_log_is_its_last_lines_with_the_last_state_of_a_progress_bar(tmp_path: Path) -> None:
