@@ -42,8 +42,8 @@ def diagnose_lines(lines: Iterable[str], context: Mapping[str, object] | None = 
     """Diagnose a log of ``lines``.
 
     ``context`` is what is known besides the log: ``speculative`` (None or false: the launch does not speculate),
-    ``exit_code``, ``timed_out``, ``mem_fraction_static``, ``cuda_graph_max_bs``, ``workloads`` (a list of mappings with
-    ``concurrency``, ``input_tokens``, ``output_tokens``). Never raises for any text or context.
+    ``exit_code``, ``timed_out``, ``compiling`` (whether compilers were seen at work then), ``mem_fraction_static``,
+    ``gpu_total_gib``, ``workloads`` (a list of mappings with ``concurrency``, ``input_tokens``, ``output_tokens``). Never raises for any text or context.
     """
     return _diagnose(scan_lines(lines, KEYWORDS), context or {})
 
@@ -231,7 +231,9 @@ class _Verdict:
         exit_code = self.context.get("exit_code")
         kind: Kind = "unknown"
         if self.context.get("timed_out") is True:
-            kind = "slow_compile" if reader.compile_line > reader.phase_line else "hang"
+            seen = self.context.get("compiling")
+            compiling = seen if isinstance(seen, bool) else reader.compile_line > reader.phase_line
+            kind = "slow_compile" if compiling else "hang"
         elif phase == "ready" and exit_code in (None, 0):
             kind = "ok"
             tokens = reader.ledger.max_total_num_tokens

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from mtpgate.matrix.vocabulary import Kind
 from mtpgate.server.command import LaunchSpec
 from mtpgate.server.diagnosis import Diagnosis
 from mtpgate.server.process import ServerProcess
@@ -44,18 +43,20 @@ class Ended:
             return self.signs.words()
         return f"not over after {seconds_text(self.overdue_seconds)} (deadline); {self.signs.words()}"
 
+    @property
+    def compiling(self) -> bool | None:
+        """What the processes did tells slow from stuck, where the log cannot; None: they do not tell either."""
+        if self.signs.compilers:
+            return True
+        return None if self.signs.busy else False  # The log's last word may be that it compiles.
+
     def explain(self, diagnosis: Diagnosis) -> Diagnosis:
         """``diagnosis`` of the log, with what was seen beside it.
 
-        A cause that the log gives stays. Otherwise what the processes did tells slow from stuck, where the log cannot.
+        A cause that the log gives stays.
         """
         if diagnosis.kind not in ("hang", "slow_compile"):
             return diagnosis
-        kind: Kind = diagnosis.kind
-        if self.signs.compilers:
-            kind = "slow_compile"
-        elif not self.signs.busy:
-            kind = "hang"  # The log's last word may be that it compiles.
         last = f"; last line: {self.last_line}" if self.last_line else ""
-        summary = f"{kind} in {diagnosis.phase}: {self.words()}; {self.stacks.summary}{last}"
-        return replace(diagnosis, kind=kind, summary=summary)
+        summary = f"{diagnosis.kind} in {diagnosis.phase}: {self.words()}; {self.stacks.summary}{last}"
+        return replace(diagnosis, summary=summary)

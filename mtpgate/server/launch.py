@@ -193,7 +193,7 @@ class _Launch:
         stopped = self.process.stop(STALLED_STOP_GRACE_SECONDS if ended else FAILED_STOP_GRACE_SECONDS)
         context = {**spec.context, "exit_code": exit_code, "timed_out": ended is not None}
         if ended:
-            context["stalled"] = ended.words()
+            context["compiling"] = ended.compiling
         if spec.speculative is not None:
             context.setdefault("speculative", spec.speculative)
         diagnosis = diagnose_failure(spec.log_path, context)
