@@ -70,7 +70,7 @@ def budget_table(budget: Budget) -> Table | None:
             if size is not None:
                 rows.setdefault(name, [""] * len(groups))[at] = f"{size:.2f}"
     fraction = "" if budget.fraction is None else f", mem_fraction_static {budget.fraction:g}"
-    table = Table(title=f"GPU memory in GiB{fraction}", title_justify="left")
+    table = Table(title=f"Memory in GiB{fraction}", title_justify="left")
     table.add_column("")
     for name, _ in groups:
         table.add_column(name, justify="right")

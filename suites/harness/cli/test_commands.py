@@ -45,7 +45,7 @@ def test_diagnose_as_json_has_the_keys_of_the_contract() -> None:
 
 def test_diagnose_for_a_person_says_what_to_change_and_where_the_memory_went() -> None:
     told = mtpgate("diagnose", str(LOG), "--context", str(CONTEXT)).stdout
-    for words in ("Lower --mem-fraction-static from 0.70 to 0.60", "What would not help:", "GPU memory in GiB", "7.50"):
+    for words in ("Lower --mem-fraction-static from 0.70 to 0.60", "What would not help:", "Memory in GiB", "7.50"):
         assert words in told
     assert "weight_load" in told
     assert "Traceback" not in told.partition("What to change:")[2]
