@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from types import MappingProxyType
 
 from mtpgate.matrix.vocabulary import Phase
 
@@ -37,7 +36,7 @@ class RankBudget:
     kv_tokens: int | None = None
     capture_start: float | None = None
     """Available when the first graph capture began."""
-    graphs: Mapping[Phase, float] = field(default_factory=lambda: MappingProxyType({}))
+    graphs: Mapping[Phase, float] = field(default_factory=dict)
     """By capture phase. Where only the first rank prints the draft's, these are its figures."""
     left: float | None = None
     """Available at the last line that told it; for a rank that ran out of memory, what was free then."""
@@ -68,8 +67,8 @@ class Budget:
     draft_counted: bool = True
     """Whether this SGLang counts the draft's weights into the fraction (by 0.5.15)."""
     max_total_num_tokens: int | None = None
-    graph_batch_sizes: Mapping[Phase, tuple[int, ...]] = field(default_factory=lambda: MappingProxyType({}))
-    tokens_per_request: Mapping[Phase, int] = field(default_factory=lambda: MappingProxyType({}))
+    graph_batch_sizes: Mapping[Phase, tuple[int, ...]] = field(default_factory=dict)
+    tokens_per_request: Mapping[Phase, int] = field(default_factory=dict)
     ranks: tuple[RankBudget, ...] = ()
 
     def rank(self, name: str | None) -> RankBudget | None:
