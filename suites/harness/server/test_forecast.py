@@ -91,6 +91,24 @@ def test_draft_tokens_and_batch_sizes_scale_the_graphs() -> None:
     assert large.predicted["capture_target_verify"] == pytest.approx(PER_TOKEN * 32 * 4, abs=0.01)
 
 
+def test_the_graphs_of_a_plain_cell_are_known_from_a_speculative_one() -> None:
+    found = of(cell("target", 0.6, 32), cell("known", 0.6, 16, S3))
+    assert found.predicted["capture_target_decode"] == pytest.approx(PER_TOKEN * 32, abs=0.01)
+    assert found.fits is True
+    assert not {"draft_weights", "capture_draft_extend"} & set(found.predicted)
+
+
+def test_draft_graphs_that_no_launch_captured_are_unknown() -> None:
+    found = of(cell("target", 0.6, 16, S3), cell("known", 0.6, 16, S1))
+    assert found.fits is None
+    assert "the graphs of capture_draft_decode: no known launch captured them" in found.text
+
+
+@pytest.mark.parametrize("name", ["enable_torch_compile", "disable_cuda_graph", "kv_cache_dtype"])
+def test_a_launch_with_other_memory_says_nothing(name: str) -> None:
+    assert forecast(cell("x"), [launch(cell("y", **{name: True}))]) is None
+
+
 def test_too_large_a_fraction_does_not_fit_and_says_by_how_much() -> None:
     found = of(cell("target", 0.9, 32, S1), cell("known", 0.6, 16, S1))
     assert found.fits is False
