@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from mtpgate.server.bracket import Bracket
@@ -145,7 +145,7 @@ fractions = st.floats(0.02, 0.98)
 def check(found: Found, gpu: Gpu) -> None:
     """What must hold of every search's end."""
     launched = {item.change["mem_fraction_static"]: item.state for item in found.attempts}
-    assert len(found.attempts) == len(gpu.changes) <= 12
+    assert len(found.attempts) == len(gpu.changes)
     if found.fraction is not None:
         assert launched[found.fraction] == "ready"
     if found.refused is not None:
@@ -165,14 +165,18 @@ def test_the_largest_fraction_is_found_to_the_resolution(
 
 
 @given(fractions, fractions, st.floats(-0.5, 0.5))
+@example(0.1, 0.6, -0.3)
+@example(0.4, 0.6, 0.25)
 def test_wrong_estimates_cost_launches_and_never_the_truth(smallest: float, largest: float, wrong_by: float) -> None:
     gpu = Gpu(smallest, largest, advises=True, wrong_by=wrong_by)
-    found = search(gpu, fraction=0.7, max_launches=12)
+    found = search(gpu, fraction=0.7, max_launches=20)
     check(found, gpu)
+    assert found.ended in ("found", "nothing"), "in a bounded number of launches"
     if smallest > largest:
-        assert (found.ended, found.fraction) == ("nothing", None)
-    elif found.fraction is not None:
-        assert smallest <= found.fraction <= largest
+        assert found.fraction is None
+    elif largest - smallest > 0.011:
+        assert found.fraction is not None
+        assert smallest <= found.fraction <= largest < found.fraction + 0.0100001
 
 
 def test_good_advice_saves_launches() -> None:

@@ -160,6 +160,12 @@ def test_the_closest_launch_is_the_source() -> None:
     assert of(cell("target", 0.61, 16), *known).from_cell == "plain"
 
 
+def test_draft_tokens_make_two_launches_closer_than_steps_do() -> None:
+    wide = Speculation("EAGLE", 4, 2, 6)
+    known = (cell("s3-k1-d4", spec=S3), cell("s3-k2-d8", spec=Speculation("EAGLE", 3, 2, 8)), cell("wide", spec=wide))
+    assert of(cell("target", spec=Speculation("EAGLE", 3, 2, 6)), *known).from_cell == "wide"
+
+
 def test_the_rank_with_the_least_left_decides() -> None:
     known = launch(cell("known"), ranks=(94.4, 92.0, 94.4))
     found = forecast(cell("target", 0.7), [known])
@@ -179,3 +185,9 @@ def test_a_forecast_is_compared_segment_by_segment() -> None:
 def test_a_segment_that_was_not_predicted_is_shown_as_missing() -> None:
     rows = compare(of(cell("t", 0.6, 16, S1), cell("known")), launch(cell("t", 0.6, 16, S1)).budget)
     assert ("draft_weights", None, DRAFT) in rows
+
+
+def test_a_segment_that_was_not_measured_is_shown_as_missing() -> None:
+    rows = compare(of(cell("t", 0.6, 16, S3), cell("known", 0.6, 16, S3)), launch(cell("t", 0.6, 16, S1)).budget)
+    missing = [row for row in rows if row[0] == "capture_draft_decode"]
+    assert [row[2] for row in missing] == [None]
