@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
@@ -14,6 +15,8 @@ from rich.console import Console
 from mtpgate.engine.environment import engine_missing
 from mtpgate.engine.model import ensure_model
 from mtpgate.errors import MtpgateError, UsageError
+from mtpgate.fit_progress import FitProgress
+from mtpgate.fitting import fit_cell
 from mtpgate.gpu.inventory import read_inventory
 from mtpgate.matrix.describe import describe, tables
 from mtpgate.matrix.expand import expand
@@ -22,10 +25,14 @@ from mtpgate.matrix.waivers import load_waivers
 from mtpgate.plan import Request, make_plan
 from mtpgate.report import told
 from mtpgate.report.page import render
+from mtpgate.server import fit_words
 from mtpgate.server.diagnose import examine_file
+from mtpgate.server.fit_search import MOST_LAUNCHES, RESOLUTION
 
 ROOT = Path(__file__).resolve().parent.parent
+NOTHING_FITS = 1
 BAD_USE = 2
+INTERRUPTED = 130
 
 app = typer.Typer(
     name="mtpgate",
@@ -121,6 +128,54 @@ def model(
     Example: python -m mtpgate model
     """
     print(ensure_model(folder))
+
+
+@app.command()
+def fit(
+    cell: Annotated[str, typer.Argument(help="Id of a cell, as `mtpgate cells` lists it.")],
+    matrix: Annotated[Path | None, typer.Option(help="Matrix file; default: the one that fits this machine.")] = None,
+    out: Annotated[Path, typer.Option(help="Where the result and the logs go.")] = ROOT / "reports" / "out",
+    max_launches: Annotated[int, typer.Option(help="End after so many launches, with the interval known then.")] = (
+        MOST_LAUNCHES
+    ),
+    resolution: Annotated[float, typer.Option(help="How finely the fraction is sought.")] = RESOLUTION,
+    gpus: Annotated[int | None, typer.Option(help="Use N of this machine's GPUs.")] = None,
+    sglang_python: Annotated[Path | None, typer.Option(help="The interpreter that has the SGLang under test.")] = None,
+    server_command: Annotated[str | None, typer.Option(help="Start the server with this command.")] = None,
+    model: Annotated[str | None, typer.Option(help="The model to serve instead of the matrix's.")] = None,
+    fault: Annotated[str | None, typer.Option(help="Break the embedded CPU engine on purpose.")] = None,
+    as_json: Json = False,
+) -> None:
+    """Find the largest memory fraction, and then graph batch limit, with which a cell's server starts.
+
+    Launches it for real, again and again. Exit code 0: found; 1: nothing fits, or it fails otherwise.
+
+    Example: python -m mtpgate fit eagle-s1-k1-d2-f0.70-bs32 --max-launches 8
+    """
+    request = Request(
+        ROOT,
+        matrix=matrix,
+        cells=(cell,),
+        gpus=gpus,
+        sglang_python=sglang_python,
+        server_command=tuple(shlex.split(server_command)) if server_command else None,
+        model=model,
+        fault=fault,
+    )
+    progress = FitProgress(sys.stderr)
+    try:
+        fitted = fit_cell(request, out=out, resolution=resolution, max_launches=max_launches, progress=progress)
+    except KeyboardInterrupt:
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        _print_json(fitted.document)
+    else:
+        print(fit_words.told(fitted.found))
+    print(f"written: {fitted.path}", file=sys.stderr)
+    if fitted.found.ended == "interrupted":
+        raise typer.Exit(INTERRUPTED)
+    if fitted.found.fraction is None or fitted.found.ended == "failure":
+        raise typer.Exit(NOTHING_FITS)
 
 
 @app.command()

@@ -43,7 +43,8 @@ def diagnose_lines(lines: Iterable[str], context: Mapping[str, object] | None = 
 
     ``context`` is what is known besides the log: ``speculative`` (None or false: the launch does not speculate),
     ``exit_code``, ``timed_out``, ``compiling`` (whether compilers were seen at work then), ``mem_fraction_static``,
-    ``gpu_total_gib``, ``workloads`` (a list of mappings with ``concurrency``, ``input_tokens``, ``output_tokens``). Never raises for any text or context.
+    ``gpu_total_gib``, ``workloads`` (a list of mappings with ``concurrency``, ``input_tokens``, ``output_tokens``).
+    Never raises for any text or context.
     """
     return _diagnose(scan_lines(lines, KEYWORDS), context or {})
 

@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.mtp, pytest.mark.startup]
 def test_reaches_ready(launched: Launched, request: pytest.FixtureRequest) -> None:
     """Reaches ready, past every graph capture."""
     if launched.failure is not None:
-        raise StartupFailed(launched.failure)
+        raise StartupFailed(launched.failure, launched.fit)
     assert launched.server is not None
     timeline, info = launched.server.timeline, launched.server.server_info
     expected = expected_captures(launched.cell, info)

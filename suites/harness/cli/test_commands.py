@@ -74,6 +74,6 @@ def test_bad_use_is_one_message_and_exit_code_2(arguments: tuple[str, ...], word
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["cells", "diagnose", "doctor", "model", "report"])
+@pytest.mark.parametrize("command", ["cells", "diagnose", "doctor", "fit", "model", "report"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     assert "Example: python -m mtpgate" in mtpgate(command, "--help").stdout

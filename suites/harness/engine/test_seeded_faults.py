@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -87,6 +88,22 @@ def test_an_out_of_memory_in_the_load_is_a_failed_start_with_its_phase(suite: Su
     record = suite.check("startup")
     assert (code, record.state) == (1, "failed"), output
     assert "oom_weights in weight_load" in record.message
+
+
+def test_a_fit_finds_a_fraction_below_the_one_that_runs_out_of_memory(tmp_path: Path) -> None:
+    options = ("--matrix=matrices/cpu-small.yaml", f"--out={tmp_path}", "--max-launches=2", "--json")
+    ended = subprocess.run(
+        [sys.executable, "-m", "mtpgate", "fit", "nomtp", "--fault=first_forward:raise_oom_above=0.45", *options],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ended.returncode == 0, ended.stderr
+    found = json.loads(ended.stdout)
+    assert found["refused"]["value"] == 0.5
+    assert found["refused"]["text"].startswith("oom_serving in warmup: ")
+    assert 0 < found["fraction"] <= 0.45
 
 
 def test_kill_9_of_pytest_leaves_no_server(

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import requests
 
-from mtpgate.server.launch import RunningServer
+from mtpgate.server.launch import RunningServer, StartupFailure, launch
 from mtpgate.server.phases import PhaseTracker
 from mtpgate.server.records import ANSI
 
@@ -197,3 +197,34 @@ def test_every_version_reaches_its_captures(start: Start, eagle: tuple[str, ...]
     assert timeline.reached("capture_draft_decode")
     assert timeline.reached("draft_load")
     assert timeline.reached("ready")
+
+
+@pytest.mark.parametrize(("fraction", "limit"), [("0.62", "32"), ("0.70", "16")])
+def test_a_pretended_gpu_with_room_adds_up(start: Start, eagle: tuple[str, ...], fraction: str, limit: str) -> None:
+    flags = (*eagle, "--mem-fraction-static", fraction, "--cuda-graph-max-bs", limit)
+    small = {"graph_per_token": 0.25}
+    log = start(flags=flags, device="gpu", memory=small).log_path.read_text()
+    taken = [float(size) for size in re.findall(r"(?:mem usage=|[KV] size: )([\d.]+) GB", log)]
+    last = re.search(r"available_gpu_mem=([\d.]+) GB", log)
+    assert last
+    assert sum(taken) + float(last[1]) == pytest.approx(94.17, abs=0.05)
+    assert f"bs=[1, 2, 4, 8, 12, 16{', 24, 32' if limit == '32' else ''}]" in log
+    assert "num_tokens_per_req=4" in log
+
+
+@pytest.mark.parametrize(
+    ("fraction", "kind", "phase"),
+    [("0.70", "oom_graph_capture", "capture_target_verify"), ("0.40", "not_enough_memory", "kv_pool")],
+)
+def test_a_pretended_gpu_without_room_fails_as_sglang_does(
+    make_spec: Callable[..., Any], eagle: tuple[str, ...], fraction: str, kind: str, phase: str
+) -> None:
+    flags = (*eagle, "--mem-fraction-static", fraction, "--cuda-graph-max-bs", "32")
+    with pytest.raises(StartupFailure) as failed:
+        launch(make_spec(flags=flags, device="gpu", memory={}))
+    found = failed.value.diagnosis
+    assert (found.kind, found.phase) == (kind, phase)
+    if kind == "oom_graph_capture":
+        tried, free, total, used = (float(str(found.numbers[n])) for n in ("tried", "free", "total", "in_use"))
+        assert free < tried
+        assert used + free == pytest.approx(total, abs=0.02)

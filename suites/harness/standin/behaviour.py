@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field, fields
 
+from memory import Memory
+
 PHASES = (
     "preflight",
     "dist_init",
@@ -44,6 +46,9 @@ class Behaviour:
     """Log format: 0.4.3, 0.4.6, 0.5.9, 0.5.15 or 0.5.23 style, by the nearest older generation."""
     device: str = "cpu"
     """``cpu`` prints no captures, as the CPU engine; ``gpu`` prints those of the version."""
+    memory: Memory | None = None
+    """A pretended GPU that can run out of memory (``{}``: one like that of the first matrix). The lines have its
+    numbers; needs ``device`` gpu and a version from 0.5.15 on."""
     phase_seconds: float = 0.01
     die: Death | None = None
     hang: str | None = None
@@ -89,6 +94,8 @@ class Behaviour:
             raise ValueError(f"unknown keys for the stand-in: {sorted(unknown)}")
         if isinstance(values.get("die"), dict):
             values["die"] = Death(**values["die"])
+        if isinstance(values.get("memory"), dict):
+            values["memory"] = Memory(**values["memory"])
         for phase in (values.get("hang"), values["die"].phase if values.get("die") else None):
             if phase is not None and phase not in PHASES:
                 raise ValueError(f"unknown phase for the stand-in: {phase}")

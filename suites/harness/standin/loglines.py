@@ -11,6 +11,8 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
+from memory import Arithmetic
+
 Write = Callable[[], None]
 Step = tuple[str, Write]
 """A phase and what is printed then: ``phase`` begins it, ``phase/more`` is in it, ``phase/end`` ends it."""
@@ -29,6 +31,8 @@ class Launch:
     arguments: dict[str, object]
     host: str
     port: int
+    memory: Arithmetic | None = None
+    """The GPU's memory, where its numbers matter."""
 
     def since(self, *version: int) -> bool:
         return self.version >= version
@@ -65,6 +69,9 @@ class Script:
         launch = self.launch
         yield "preflight", self.server_args
         yield from self.dist_init()
+        if launch.memory is not None:
+            yield from self.reckoned(launch.memory)
+            return
         yield from self.load("weight_load", "MiMoForCausalLM", 94.17, 43.62)
         # By 0.5.15 the draft is loaded before the pool is sized, earlier after the target's captures.
         if self.new and launch.speculative:
@@ -78,6 +85,21 @@ class Script:
             yield from self.load("draft_load", "MiMoMTP", 25.0, 1.83)
             yield from self.pool(22.0)
         if launch.gpu and launch.speculative:
+            yield from self.draft_captures()
+        yield from self.warmup()
+
+    def reckoned(self, memory: Arithmetic) -> Iterator[Step]:
+        """From the load to the warm-up, with the numbers of a pretended GPU."""
+        size = memory.memory
+        yield from self.load("weight_load", "MiMoForCausalLM", size.available, size.weights)
+        if self.launch.speculative:
+            yield from self.load("draft_load", "MiMoMTP", size.available - size.weights, size.draft_weights)
+        target = memory.pool - memory.draft_pool
+        yield from self.pool(memory.rest + memory.draft_pool, target, memory.tokens)
+        if self.launch.speculative:
+            yield from self.pool(memory.rest, memory.draft_pool, memory.tokens)
+        yield from self.target_captures()
+        if self.launch.speculative:
             yield from self.draft_captures()
         yield from self.warmup()
 
@@ -113,10 +135,11 @@ class Script:
             self.each(f"Load weight end. {elapsed}type={kind}, {dtype}avail mem={available - size:.2f} GB{usage}"),
         )
 
-    def pool(self, after: float) -> Iterator[Step]:
+    def pool(self, after: float, size: float = 20.44, held: int = 65536) -> Iterator[Step]:
         dtype = "dtype: torch.float32, " if self.launch.since(0, 5, 15) else ""
-        tokens = "#tokens: 65536, " if self.launch.since(0, 4, 6) else ""
-        yield "kv_pool", self.each(f"KV Cache is allocated. {dtype}{tokens}K size: 10.22 GB, V size: 10.22 GB")
+        tokens = f"#tokens: {held}, " if self.launch.since(0, 4, 6) else ""
+        sizes = f"K size: {size / 2:.2f} GB, V size: {size / 2:.2f} GB"
+        yield "kv_pool", self.each(f"KV Cache is allocated. {dtype}{tokens}{sizes}")
         yield "kv_pool/end", self.each(f"Memory pool end. avail mem={after:.2f} GB")
 
     def target_captures(self) -> Iterator[Step]:
@@ -134,15 +157,17 @@ class Script:
             yield from self.capture("capture_draft_extend", "draft extend", 18.0)
 
     def capture(self, phase: str, name: str, before: float) -> Iterator[Step]:
-        after = f"avail mem={before - 1.1:.2f} GB."
+        used, tokens, sizes = 1.1, 2, (1, 2, 4, 8)
+        if (memory := self.launch.memory) is not None:
+            used, before, tokens, sizes = memory.needed(phase), memory.free, memory.tokens_of(phase), memory.sizes
+        after = f"avail mem={before - used:.2f} GB."
         # Up to 0.5.12 the text does not say what the target's graph is for; 0.4.3 does not even tell target from draft.
         old = {"draft decode": "draft ", "draft extend": "draft extend "}.get(name, "")
         if self.new:
             key = "num_tokens_per_req" if self.launch.since(0, 5, 17) else "num_tokens_per_bs"
-            begin = (
-                f"Capture {name} CUDA graph begin. backend=full, {key}=2, bs=[1, 2, 4, 8], avail mem={before:.2f} GB"
-            )
-            end = f"Capture {name} CUDA graph end. elapsed=0.20 s, mem usage=1.10 GB, {after}"
+            shape = f"{key}={tokens}, bs={list(sizes)}"
+            begin = f"Capture {name} CUDA graph begin. backend=full, {shape}, avail mem={before:.2f} GB"
+            end = f"Capture {name} CUDA graph end. elapsed=0.20 s, mem usage={used:.2f} GB, {after}"
         elif self.launch.since(0, 4, 6):
             minutes = "This can take up to several minutes."
             begin = f"Capture {old}cuda graph begin. {minutes} avail mem={before:.2f} GB"
@@ -151,20 +176,22 @@ class Script:
             begin = "Capture cuda graph begin. This can take up to several minutes."
             end = "Capture cuda graph end. Time elapsed: 0.20 s"
         yield phase, self.each(begin)
-        yield (
-            f"{phase}/more",
-            bar(
-                f"Capturing batches (bs=8 avail_mem={before:.2f} GB):   0%|          | 0/4 [00:00<?, ?it/s]",
-                f"Capturing batches (bs=1 avail_mem={before - 1:.2f} GB): 100%|##########| 4/4 [00:00<00:00, 9.1it/s]",
-            ),
-        )
+        first = f"Capturing batches (bs={sizes[-1]} avail_mem={before:.2f} GB):   0%|          | 0/4 [00:00<?, ?it/s]"
+        last = f"Capturing batches (bs=1 avail_mem={before - 1:.2f} GB): 100%|##########| 4/4 [00:00<00:00, 9.1it/s]"
+        # The largest graph comes first, and is the one that there may be no room for.
+        short = memory is not None and memory.shortage(phase) is not None
+        yield f"{phase}/more", bar(*([first] if short else [first, last]))
+        if memory is not None:
+            memory.free -= used
         yield f"{phase}/end", self.each(end)
 
     def warmup(self) -> Iterator[Step]:
         memory = "available_gpu_mem" if self.launch.gpu else "available_cpu_mem"
-        last = f", {memory}=11.20 GB" if self.launch.since(0, 4, 9) else ""
+        reckoned = self.launch.memory
+        left, tokens = (reckoned.free, reckoned.tokens) if reckoned is not None else (11.2, 65536)
+        last = f", {memory}={left:.2f} GB" if self.launch.since(0, 4, 9) else ""
         line = (
-            "max_total_num_tokens=65536, chunked_prefill_size=4096, max_prefill_tokens=16384, "
+            f"max_total_num_tokens={tokens}, chunked_prefill_size=4096, max_prefill_tokens=16384, "
             f"max_running_requests=48, context_len=2048{last}"
         )
         yield "warmup", lambda: log(line, self.launch.ranks[0])

@@ -19,6 +19,7 @@ from behaviour import Behaviour, Death
 from hanging import hang
 from interface import start_serving
 from loglines import Launch, Script, log
+from memory import Arithmetic
 
 PR_SET_PDEATHSIG = 1
 
@@ -89,6 +90,7 @@ class StandIn:
             arguments=arguments,
             host=arguments["host"],
             port=arguments["port"],
+            memory=Arithmetic(behaviour.memory, arguments) if behaviour.memory is not None else None,
         )
         self.requests = 0
         self.counting = threading.Lock()
@@ -101,7 +103,12 @@ class StandIn:
             fork_child(daemonize=True)
         for step, write in Script(self.launch).steps():
             phase = step.split("/")[0]
+            # The pool is sized before a line tells of it; a capture is begun.
+            if step == "kv_pool":
+                self.maybe_run_out(phase)
             write()
+            if step.startswith("capture_") and step.endswith("/more"):
+                self.maybe_run_out(phase)
             if self.behaviour.binary_garbage:
                 os.write(2, b"\x00\xff\xfe\x80 garbage \xc3\r\r\x1b[31m" + b"\xf0" * 3000 + b"\n")
             if step == self.behaviour.hang:
@@ -116,6 +123,11 @@ class StandIn:
         log(f"INFO:     Uvicorn running on http://{self.launch.host}:{self.launch.port} (Press CTRL+C to quit)")
         log("The server is fired up and ready to roll!")
         server.serve_forever()
+
+    def maybe_run_out(self, phase: str) -> None:
+        shortage = self.launch.memory.shortage(phase) if self.launch.memory is not None else None
+        if shortage is not None:
+            die(Death(phase, "memory"), self.launch, shortage)
 
     def maybe_die(self, phase: str) -> None:
         death = self.behaviour.die
@@ -157,14 +169,14 @@ def fork_child(*, daemonize: bool) -> None:
         signal.pause()
 
 
-def die(death: Death, launch: Launch) -> NoReturn:
-    """The end of the process, with the lines that SGLang writes before it."""
+def die(death: Death, launch: Launch, error: str | None = None) -> NoReturn:
+    """The end of the process, with the lines that SGLang writes before it; ``error`` instead of the usual one."""
     rank = death.rank if death.rank is not None else launch.ranks[0]
     if death.how == "sigkill":
         os.kill(os.getpid(), signal.SIGKILL)
     if death.how == "exit":
         os._exit(death.code)
-    error = {
+    error = error or {
         "oom": (
             "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.50 GiB. GPU 3 has a total capacity of "
             "94.97 GiB of which 2.30 GiB is free. Including non-PyTorch memory, this process has 92.67 GiB memory in "

@@ -8,11 +8,12 @@ import logging
 import os
 import time
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any
 
+import psutil
 import torch
 
-from . import tree
+from . import oom, tree
 from .fault import VARIABLE, Fault
 
 logger = logging.getLogger(__name__)
@@ -58,9 +59,12 @@ def _hook(fault: Fault) -> tuple[str, Callable[..., Any]]:
 
         return f"{runner}.ModelRunner.forward", slowed
 
+    # Close to what SGLang finds before it loads the weights.
+    available = psutil.virtual_memory().available / 2**30
+
     def broken(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if _is_draft(args, kwargs) == (fault.point == "draft_weights"):
-            _strike(fault)
+            _strike(fault, available)
         return original(*args, **kwargs)
 
     return {
@@ -79,7 +83,15 @@ def _is_draft(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     return bool(args) and bool(getattr(args[0], "is_draft_worker", False))
 
 
-def _strike(fault: Fault) -> NoReturn:
+def _strike(fault: Fault, available: float) -> None:
+    """Do what the fault says; returns only where its condition does not hold. ``available`` is in GiB."""
+    if fault.action == "raise_oom_above":
+        from sglang.srt.runtime_context import get_server_args
+
+        fraction, largest = float(get_server_args().mem_fraction_static), float(fault.value or 0.0)
+        if fraction <= largest:
+            return
+        raise torch.OutOfMemoryError(oom.above_text(fraction, largest, available))
     if fault.action == "raise_oom":
         raise torch.OutOfMemoryError(_OOM_TEXT)
     if fault.action == "exit":

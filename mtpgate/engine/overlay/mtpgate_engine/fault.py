@@ -8,6 +8,7 @@ To add a fault: name it in ``ACTIONS`` or ``POINTS`` here, and carry it out in `
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -22,17 +23,23 @@ class FaultSpellingError(ValueError):
 
 @dataclass(frozen=True)
 class _Action:
-    """How an action's value reads: its type, its default (None: must be given), its least value, and what it does."""
+    """How an action's value reads: its type, its default (None: must be given), its range, and what it does."""
 
     meaning: str
     value: Callable[[str], float] | None = None
     default: float | None = None
     least: float = 0.0
+    most: float = sys.float_info.max
 
 
 ACTIONS: Mapping[str, _Action] = MappingProxyType(
     {
         "raise_oom": _Action("raise torch.OutOfMemoryError with the text of a CUDA out of memory"),
+        "raise_oom_above": _Action(
+            "raise the same, with numbers that fit, if the server's memory fraction is above this",
+            value=float,
+            most=1.0,
+        ),
         "hang": _Action("never come back"),
         "exit": _Action("end the process at once with this exit code", value=int),
         "slow": _Action("take this much longer, as a share of the time that it took", value=float),
@@ -46,14 +53,16 @@ ACTIONS: Mapping[str, _Action] = MappingProxyType(
 )
 
 _MOMENT = ("raise_oom", "hang", "exit")
+# The memory fraction decides nothing before the pool is sized.
+_SIZED = ("raise_oom", "raise_oom_above", "hang", "exit")
 
 POINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "weights": _MOMENT,  # in the target model's load, after "Load weight begin"
         "draft_weights": _MOMENT,  # the same of the draft model
-        "pool": _MOMENT,  # as the target's KV buffers are allocated, before "KV Cache is allocated"
-        "capture": _MOMENT,  # in CPU graph capture, which a launch without MTP does with --enable-torch-compile
-        "first_forward": _MOMENT,  # the first forward of the target: the warm-up request, after "Uvicorn running"
+        "pool": _SIZED,  # as the target's KV buffers are allocated, before "KV Cache is allocated"
+        "capture": _SIZED,  # in CPU graph capture, which a launch without MTP does with --enable-torch-compile
+        "first_forward": _SIZED,  # the first forward of the target: the warm-up request, after "Uvicorn running"
         "forward": ("slow",),  # every forward of target and draft
         "verify": ("accept_wrong",),  # the operator that accepts draft tokens
     }
@@ -76,9 +85,10 @@ class Fault:
         if (kind.value is None) != (self.value is None):
             wanted = "takes no value" if kind.value is None else f"needs a number, {self.action}=N"
             raise FaultSpellingError(f"{self.point}:{self.action} {wanted}; {valid_faults()}")
-        if self.value is not None and not kind.least <= self.value < float("inf"):
+        if self.value is not None and not kind.least <= self.value <= kind.most:
+            end = "" if kind.most > 1.0 else f", at most {kind.most:g}"
             raise FaultSpellingError(
-                f"{self.action}={self.value:g} is out of range: at least {kind.least:g} is expected"
+                f"{self.action}={self.value:g} is out of range: at least {kind.least:g}{end} is expected"
             )
 
     @classmethod
