@@ -8,18 +8,10 @@ from typing import Any
 
 import pytest
 
-from mtpgate.server.diagnose import diagnose_file
-
 HERE = Path(__file__).parent
 CELL = "eagle-s1-k1-d2"
 GPU = {"device": "gpu", "memory": {}}
 """Like that of the first matrix: with graphs up to 32 requests, 0.62 starts and 0.63 does not."""
-SEED = HERE.parents[0] / "server" / "cases" / "seed_mtp_capture_oom.log"
-
-advises = pytest.mark.skipif(
-    not diagnose_file(SEED, {"mem_fraction_static": 0.7, "speculative": True}).advice.change,
-    reason="the diagnosis advises no change yet",
-)
 
 
 @pytest.fixture
@@ -46,7 +38,6 @@ def fits(ended: Any) -> dict[str, Any]:
     return dict(kept["value"])
 
 
-@advises
 @pytest.mark.parametrize(("fraction", "kind"), [(0.7, "oom_graph_capture in capture_"), (0.4, "not_enough_memory in")])
 def test_a_cell_without_room_says_what_fits_and_stays_failed(
     suite: Any, matrix: Any, fraction: float, kind: str
@@ -65,7 +56,6 @@ def test_a_cell_without_room_says_what_fits_and_stays_failed(
     assert not suite.processes()
 
 
-@advises
 def test_a_known_bad_cell_stays_known_bad(suite: Any, matrix: Any) -> None:
     row = {"cell": CELL, "check": "startup", "kind": "oom_graph_capture", "reason": "too large"}
     options = (f"--known-bad={suite.waivers([row])}", matrix(0.7))
@@ -76,7 +66,6 @@ def test_a_known_bad_cell_stays_known_bad(suite: Any, matrix: Any) -> None:
     assert "fit: it starts with " in record.message
 
 
-@advises
 def test_an_interrupted_fit_leaves_no_process(suite: Any, matrix: Any, wait_until: Any) -> None:
     import signal
 
