@@ -5,6 +5,8 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# Hundreds of short Python processes would compile everything again.
+unexport PYTHONDONTWRITEBYTECODE
 .PHONY: help mtp test lint harness launch seeded bench report clean
 
 VENV ?= .venv

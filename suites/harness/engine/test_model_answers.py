@@ -25,9 +25,9 @@ from mtpgate.engine.tokenizer import ALPHABET  # noqa: E402
 # One worker builds the model and generates the answers for all tests here.
 pytestmark = pytest.mark.xdist_group("small_model")
 
-PROMPTS = {64: 8, 128: 8, 256: 4}
+PROMPTS = {64: 6, 128: 4, 256: 2}
 """Prompt length to number of prompts."""
-ANSWER, LONG_ANSWER = 40, 256
+ANSWER, LONG_ANSWER = 40, 160
 TEXT = (Path(__file__).parents[3] / "mtpgate" / "engine" / "model_weights.py").read_bytes()
 
 
