@@ -30,7 +30,7 @@ lint: $(VENV)/installed
 	$(BIN)/lint-imports
 
 harness: $(VENV)/installed
-	$(BIN)/python -m pytest suites/harness -m "not engine" -n 2 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest suites/harness -m "not engine" -n 3 --dist worksteal $(ARGS)
 
 launch: $(VENV)/installed
 	$(BIN)/python -m pytest -m "startup or acceptance or serving" --cell eagle-s3-k1-d4 --out reports/out/launch

@@ -109,7 +109,7 @@ def measure(folder: Path, model: Any) -> Measured:
         both = greedy(model, torch.tensor(prompts + other), ANSWER)
         plain.append(Answers(length, both.tokens[:count], both.hidden[:count], both.logits[:count]))
         changed.append(Answers(length, both.tokens[count:], both.hidden[count:], both.logits[count:]))
-    long = greedy(model, plain[0].tokens[:4, :64], LONG_ANSWER)
+    long = greedy(model, plain[0].tokens[:2, :64], LONG_ANSWER)
     return Measured(plain, changed, long, DraftHead(folder))
 
 
