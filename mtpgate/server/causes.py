@@ -49,7 +49,8 @@ OOM = (
 
 _ARCHITECTURE = r"(?:SM|sm_?|compute capability |Hopper|Blackwell|Ampere|Ada)"
 KERNEL = (
-    r"no kernel image is available|invalid device function|Value 'sm_\w+' is not defined"
+    r"no kernel image is available|invalid device function|Value 'sm_\w+' is not defined|PTXASError"
+    r"|bin/ptxas .*returned non-zero exit status"
     r"|[Uu]nsupported (?:SM |GPU |gpu |CUDA |compute |device )?(?:architecture|arch\b|capability)|[Uu]nknown SM arch"
     rf"|not supported (?:on|for) (?:this|your|the current|{_ARCHITECTURE})"
     rf"|(?:[Rr]equires?|only (?:supports?|supported (?:on|for)|available (?:on|for)|works on)) {_ARCHITECTURE}"
@@ -71,7 +72,8 @@ CAUSES = (
     _cause(r"custom_all_?reduce.*(?:invalid argument|CUDA error|[Ff]ailed)", "custom_all_reduce"),
     _cause(KERNEL, "kernel_unsupported"),
     _cause(
-        r"an illegal memory access was encountered|misaligned address|unspecified launch failure",
+        r"an illegal memory access was encountered|misaligned address|unspecified launch failure"
+        r"|device-side assert triggered",
         "illegal_memory_access",
     ),
     # The rank that raises it, not one that only logs it.
@@ -84,10 +86,13 @@ CAUSES = (
     _cause(r"[Ww]atchdog timeout \(self\.watchdog_timeout=[\d.]+(?:, self\.soft=False)?\)", "watchdog"),
     _cause(
         r"Watchdog caught collective operation timeout|DistStoreError: Timed out|DistNetworkError: .*timed out"
-        r"|wait timeout after \d+ ?ms|Timed out waiting \d+ ?ms|Socket Timeout",
+        r"|wait timeout after \d+ ?ms|Timed out waiting \d+ ?ms|Socket Timeout|Timeout at NCCL work"
+        r"|\(either an error or timeout\) detected by watchdog",
         "collective_timeout",
     ),
-    _cause(r"has no attribute 'hot_token_id'", "bad_argument", phase="draft_load"),
+    # A target that is loaded as its own draft, because no draft was named, or one that knows nothing of EAGLE.
+    _cause(r"has no attribute '(?:hot_token_id|set_embed\w*)'", "bad_argument", phase="draft_load"),
+    _cause(r"has no attribute '(?:set_eagle3_layers_to_capture|get_embed_and_head)'", "bad_argument"),
     _cause(
         r"oom-kill:|invoked oom-killer|Memory cgroup out of memory|Out of memory: Killed process"
         r"|node running low on memory|\[Errno 12\] Cannot allocate memory|^MemoryError\b",

@@ -17,6 +17,7 @@ WRAPPER = re.compile(
     r"|\([\w:. -]{1,60} ?pid=\d+[^)]{0,60}\) "  # Ray
     r"|\[(?:INFO|WARNING|ERROR|DEBUG|\d\d-\d\d)\b[^\]]{0,60}\] (?=[A-Z])"  # forks that log through another formatter
     r"|\[rank\d+\]: ?"  # torchrun
+    r"|\[\d{4}-\d\d-\d\dT[^\]]{1,40}\] (?:\S{1,120} >> )?"  # jobs of a cluster
     r"|\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\S{0,16} (?:std(?:out|err) [FP] )?"  # containerd
     r"|[A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \S{1,60} \S{1,60}\[\d+\]: "  # journald
     r")"

@@ -76,6 +76,14 @@ CAPTURE, LOAD, SERVE, POOL, INIT = "capture_target_decode", "weight_load", "serv
             "limit: 101376. Reducing block sizes may help.",
             KERNEL,
         ),
+        (CAPTURE, "triton.runtime.errors.PTXASError: PTXAS error: Internal Triton PTX codegen error", KERNEL),
+        (
+            CAPTURE,
+            "subprocess.CalledProcessError: Command '/x/triton/backends/nvidia/bin/ptxas --gpu-name=sm_120 a.ptx "
+            "-o a.o' returned non-zero exit status 255.",
+            KERNEL,
+        ),
+        (SERVE, "RuntimeError: CUDA error: device-side assert triggered", "illegal_memory_access"),
         (SERVE, "torch.AcceleratorError: CUDA error: misaligned address", "illegal_memory_access"),
         (SERVE, "torch.AcceleratorError: CUDA error: unspecified launch failure", "illegal_memory_access"),
         (SERVE, "RuntimeError: probability tensor contains either `inf`, `nan` or element < 0", "nan_logits"),

@@ -144,6 +144,7 @@ def test_workloads_of_the_cell_that_would_lose_their_graphs_are_named() -> None:
         ("2026-07-21T13:40:02.123456789Z stderr F ", "TP1"),
         ("Jul 21 13:40:02 host sglang[123]: ", "TP1"),
         ("[INFO launcher.py:33] ", "TP1"),
+        ("[2025-12-18T16:24:02+08:00] a-job-20251218-x7 >> (SGLangEngine pid=3111) ", "TP1"),
         ("\x1b[1;32m", "TP1"),
     ],
 )
