@@ -32,9 +32,9 @@ def test_answers_as_the_reference(
     for composition in COMPOSITIONS:
         given = collect_answers(client.ask, parity_prompts(), composition=composition, max_new_tokens=NEW_TOKENS)
         store.write_json(cell.id, f"answers-{composition}", given)
+        answers[cell.id, composition] = given
         if cell.is_reference:
             # The control: a reference that does not repeat itself proves nothing of the others.
-            answers[cell.id, composition] = given
             given = collect_answers(client.ask, parity_prompts(), composition=composition, max_new_tokens=NEW_TOKENS)
         reference = answers.get((reference_id, composition))
         if reference is None:
