@@ -60,6 +60,8 @@ def kv_cost(facts: MemoryFacts, tokens: int | None, lost: int | None) -> tuple[s
     if tokens is None or lost is None:
         return ()
     sentences = [f"This costs {lost:,} of {tokens + lost:,} KV tokens; {tokens:,} are left."]
+    if not lost:
+        sentences = [f"This costs no KV tokens: the pool stays at {tokens:,}."]
     for verb, group in (
         ("still fits", [load for load in facts.loads if load.kv_tokens <= tokens]),
         ("DOES NOT FIT any more", [load for load in facts.loads if load.kv_tokens > tokens]),

@@ -193,6 +193,7 @@ class _Verdict:
             stated_minimum=float(stated[1]) if stated else None,
             capturing=best.capturing,
             loads=_loads(self.context.get("workloads")),
+            capped=self.reader.arguments.number("max_total_tokens") is not None,
         )
 
     def _evidence(self, best: Finding) -> tuple[Evidence, ...]:

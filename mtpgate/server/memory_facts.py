@@ -46,6 +46,8 @@ class MemoryFacts:
     capturing: int | None = None
     """Batch size at which the capture failed."""
     loads: Sequence[Load] = ()
+    capped: bool = False
+    """Whether ``max_total_tokens`` keeps the pool below what the fraction allows."""
 
     @property
     def before(self) -> float | None:
@@ -105,6 +107,9 @@ class MemoryFacts:
         if rank is None or not self.before or not rank.kv or not rank.kv_tokens or self.fraction is None:
             return None, None
         pool = rank.kv + (rank.draft_kv or 0.0)
-        left = pool - (self.fraction - fraction) * self.before
+        if self.capped and self.after_load is not None:
+            left = min(pool, self.after_load - self.before * (1 - fraction))
+        else:
+            left = pool - (self.fraction - fraction) * self.before
         tokens = max(int(left / pool * rank.kv_tokens), 0)
         return tokens, rank.kv_tokens - tokens

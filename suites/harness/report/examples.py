@@ -42,7 +42,7 @@ OOM = {
     "summary": "Rank TP2 ran out of GPU memory while capturing the target's verify graphs (tried 7.50 GiB, 2.30 free): "
     "lower mem_fraction_static to at most 0.645.",
     "rank": "TP2",
-    "numbers": {"tried_gib": 7.5, "free_gib": 2.3, "total_gib": 94.97, "mem_fraction_static": 0.7},
+    "numbers": {"tried": 7.5, "free": 2.3, "total": 94.97, "kv_tokens": 2970624},
     "advice": {
         "mem_fraction_static": "lower",
         "max": 0.645,

@@ -127,6 +127,14 @@ def test_serving_needs_room_for_the_request_that_failed() -> None:
     assert advice.other == ("--chunked-prefill-size",)
 
 
+def test_pool_that_is_capped_loses_nothing_to_a_smaller_fraction() -> None:
+    rank = RankBudget("TP0", 21.85, kv=0.18, kv_tokens=16_384)
+    facts = MemoryFacts(0.5, Budget(0.5), rank, tried=1.51, free=0.44, after_load=21.5, capped=True)
+    advice = advise(scene("oom_serving", "warmup"), facts)
+    assert (advice.kv_tokens, advice.kv_tokens_lost) == (16_384, 0)
+    assert "This costs no KV tokens: the pool stays at 16,384." in " ".join(advice.text)
+
+
 @pytest.mark.parametrize(
     ("kind", "phase", "frame", "flags"),
     [
