@@ -44,22 +44,30 @@ class Answers:
 
 
 def collect_answers(
-    generate: Generate, prompts: Sequence[Prompt], *, composition: Composition, max_new_tokens: int = 64
+    generate: Generate,
+    prompts: Sequence[Prompt],
+    *,
+    composition: Composition,
+    max_new_tokens: int = 64,
+    top_logprobs: int = 0,
 ) -> Answers:
     """Ask all prompts greedily, up to ``max_new_tokens`` or the model's end of text.
 
     ``single``: one request after the other. ``batch``: one request that holds all prompts, in their order, so that the
-    server's batch is made of the same prompts in the same order each time.
+    server's batch is made of the same prompts in the same order each time. With ``top_logprobs`` the answers' ``meta``
+    tells so many of the likeliest tokens at each position.
 
     Raises:
         ServerError: the answer is not what ``/generate`` returns (the message quotes it).
         Whatever ``generate`` raises when there is no answer.
     """
-    sampling = {"temperature": 0, "max_new_tokens": max_new_tokens}
+    asked: dict[str, object] = {"sampling_params": {"temperature": 0, "max_new_tokens": max_new_tokens}}
+    if top_logprobs:
+        asked |= {"return_logprob": True, "top_logprobs_num": top_logprobs}
     if composition == "single":
-        raw = [generate({"text": prompt.text, "sampling_params": sampling}) for prompt in prompts]
+        raw = [generate({"text": prompt.text, **asked}) for prompt in prompts]
     else:
-        together = generate({"text": [prompt.text for prompt in prompts], "sampling_params": sampling})
+        together = generate({"text": [prompt.text for prompt in prompts], **asked})
         if not isinstance(together, list) or len(together) != len(prompts):
             raise ServerError(f"expected a list of {len(prompts)} answers, got {str(together)[:240]}")
         raw = together
