@@ -5,7 +5,7 @@ import pytest
 from fixtures.outcomes import remark
 from mtpgate.checks.acceptance import judge_acceptance
 from mtpgate.checks.answers import Answers, collect_answers
-from mtpgate.load.prompts import parity_prompts
+from mtpgate.load.prompts import Prompt
 from mtpgate.matrix.cell import Cell
 from mtpgate.report.store import Store
 from mtpgate.server.client import ServerClient
@@ -19,13 +19,14 @@ def test_accept_length(
     cell: Cell,
     client: ServerClient,
     answers: dict[tuple[str, str], Answers],
+    prompts: tuple[Prompt, ...],
     store: Store,
     request: pytest.FixtureRequest,
 ) -> None:
     """Accepts drafts: the accept length is above the cell's floor."""
     # What parity asked in this launch already says how much of it was accepted.
     given = answers.get((cell.id, "batch")) or collect_answers(
-        client.ask, parity_prompts(), composition="batch", max_new_tokens=NEW_TOKENS
+        client.ask, prompts, composition="batch", max_new_tokens=NEW_TOKENS
     )
     report = judge_acceptance(cell, given.answers.values())
     store.write_json(

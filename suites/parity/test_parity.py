@@ -13,7 +13,7 @@ from mtpgate.checks.forcing import TOP, Force, forcing
 from mtpgate.checks.margins import agreeing, judge
 from mtpgate.checks.parity import ParityReport, compare_answers, parity_messages
 from mtpgate.checks.sanity import SanityFinding, check_output, not_in_reference
-from mtpgate.load.prompts import Prompt, parity_prompts
+from mtpgate.load.prompts import Prompt
 from mtpgate.matrix.cell import Cell
 from mtpgate.report.store import Store
 from mtpgate.server.client import ServerClient
@@ -29,12 +29,12 @@ def test_answers_as_the_reference(
     client: ServerClient,
     answers: dict[tuple[str, str], Answers],
     controls: dict[str, Control],
+    prompts: tuple[Prompt, ...],
     store: Store,
     request: pytest.FixtureRequest,
 ) -> None:
     """Answers as the reference cell does, token by token, each prompt alone and all in one batch."""
     reference_id = request.config.stash[PLAN].reference.id
-    prompts = parity_prompts()
     for composition in COMPOSITIONS:
         given = collect_answers(client.ask, prompts, composition=composition, max_new_tokens=NEW_TOKENS)
         answers[cell.id, composition] = given
