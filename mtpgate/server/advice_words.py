@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 from mtpgate.server.levers import Scene, graph_limit
 from mtpgate.server.memory_facts import MemoryFacts
 
@@ -19,13 +21,60 @@ def lower_for_capture(facts: MemoryFacts, largest: float, suggested: float, befo
     )
 
 
-def lower_for_request(facts: MemoryFacts, suggested: float, margin: float) -> str:
-    """The fraction to try after a request of the running server, or the draft's load, ran out of memory."""
-    missing = max((facts.tried or 0.0) - (facts.free or 0.0), 0.0)
+def lower_for_request(scene: Scene, facts: MemoryFacts, suggested: float, margin: float) -> str:
+    """The fraction to try after a request of the running server, the pool or the draft's load ran out of memory."""
+    tried, free = facts.tried or 0.0, facts.free or 0.0
+    sized = "The pool was sized, and then could not be allocated. " if scene.phase == "kv_pool" else ""
     return (
-        f"Lower {FRACTION}{since(facts)} to {suggested:.2f}: at least {missing:.2f} GiB were missing, and {margin:.0f} "
-        "GiB more are kept as a margin."
+        f"{sized}Lower {FRACTION}{since(facts)} to {suggested:.2f}: at least {max(tried - free, 0.0):.2f} GiB were "
+        f"missing (tried {tried:.2f}, free {free:.2f}), and {margin:.0f} GiB more are kept as a margin."
     )
+
+
+def without_load(facts: MemoryFacts) -> tuple[str, ...]:
+    """When the failing request has numbers, and no line tells the memory before the load; empty without numbers."""
+    if facts.tried is None or facts.free is None:
+        return ()
+    missing = max(facts.tried - facts.free, 0.0)
+    near = ""
+    if facts.total and facts.fraction is not None:
+        value = math.floor((facts.fraction - (missing + 1.0) / facts.total) * 100) / 100
+        near = f" By the GPU's size about {value:.2f} leaves 1 GiB more than that."
+    return (
+        f"Lower {FRACTION}{since(facts)}: at least {missing:.2f} GiB were missing; the log does not show the memory "
+        f"before the load.{near}",
+    )
+
+
+def two_models() -> str:
+    """When target and draft together are larger than the GPU, before any pool exists."""
+    return (
+        "The weights of target and draft do not fit together. No pool exists yet, so the fraction does not matter: use "
+        "more GPUs (--tp-size), or a smaller or quantized form of one of them."
+    )
+
+
+def raise_for_small_pool(facts: MemoryFacts, pool: float, suggested: float) -> str:
+    """The fraction to try where the pool is as small as the fraction made it."""
+    return (
+        f"Raise {FRACTION}{since(facts)} to {suggested:.2f}: after the weights the fraction leaves {pool:.2f} GiB for "
+        "the pool, which is what it got."
+    )
+
+
+def pool_sized_wrongly(facts: MemoryFacts, pool: float, expected: float) -> str:
+    """Where the fraction allows far more than the pool got."""
+    tokens = f"{facts.budget.max_total_num_tokens or 0:,}"
+    unused = min((rank.left for rank in facts.budget.ranks if rank.left is not None), default=0.0)
+    return (
+        f"{unused:.1f} GiB stay unused beside a pool of {tokens} tokens: by its own equation SGLang should give it "
+        f"{expected:.1f} GiB, and gave {pool:.2f}. Another fraction does not change that. Try a newer SGLang."
+    )
+
+
+def pool_of_unknown_cause() -> str:
+    """Where the log does not tell what the fraction allows."""
+    return "The pool holds next to nothing; the log does not show whether the fraction or SGLang's sizing is the cause."
 
 
 def raise_for_pool(facts: MemoryFacts, least: float, suggested: float, pool: float) -> str:
@@ -67,6 +116,7 @@ def kv_cost(facts: MemoryFacts, tokens: int | None, lost: int | None) -> tuple[s
         ("DOES NOT FIT any more", [load for load in facts.loads if load.kv_tokens > tokens]),
     ):
         sizes = " and ".join(f"{load.concurrency} x {load.tokens:,} tokens" for load in group)
+        sizes += "" if facts.asked else " (the suite's usual loads)"
         sentences += [f"KV for {sizes} {verb}."] if group else []
     return (" ".join(sentences),)
 

@@ -17,6 +17,8 @@ DRAFT_MARGIN_GIB = 2.0
 """The draft's weights come tensor by tensor: the one that failed says little of the rest."""
 POOL_MARGIN_GIB = 1.0
 """Above the smallest workable fraction, for a pool that serves more than one request."""
+POOL_TOLERANCE_GIB = 0.5
+"""What rounding to pages and small buffers may take from the pool that the fraction gives."""
 MOST_FRACTION = 0.95
 """Beyond this nothing is left for activations: SGLang's own automatic value stays below it."""
 
@@ -27,6 +29,10 @@ def advise(scene: Scene, facts: MemoryFacts) -> Advice:
         advice = _capture(scene, facts)
     elif scene.kind == "not_enough_memory" and facts.tried is None:
         advice = _pool(facts)
+    elif scene.kind == "oom_draft_weights" and not scene.pool:
+        advice = Advice(text=(words.two_models(),))
+    elif scene.kind == "kv_pool_small":
+        advice = _small_pool(facts)
     elif scene.kind in ("oom_serving", "oom_draft_weights", "not_enough_memory"):
         # A pool that was sized, and then could not be allocated, is too large and not too small.
         advice = _late(scene, facts)
@@ -42,7 +48,7 @@ def _capture(scene: Scene, facts: MemoryFacts) -> Advice:
     limit = None if scene.phase == "capture_prefill" else facts.smaller_batch()
     by_limit: dict[str, float | int] = {"cuda_graph_max_bs": limit} if limit else {}
     if largest is None or not before:
-        return Advice("lower", graph_max_bs=limit, change=by_limit)
+        return Advice("lower", graph_max_bs=limit, change=by_limit, text=words.without_load(facts))
     margin = max(LEAST_MARGIN_GIB, MARGIN_SHARE * (facts.need() or 0.0))
     advice = Advice("lower", max=round(largest, 3), margin_gib=round(margin, 2), graph_max_bs=limit)
     suggested = _within(largest, margin / before, facts.least())
@@ -84,6 +90,24 @@ def _pool(facts: MemoryFacts) -> Advice:
     )
 
 
+def _small_pool(facts: MemoryFacts) -> Advice:
+    """A server that is ready with next to no pool: the fraction gave it no more, or SGLang sized it wrongly."""
+    expected, rank, before = facts.expected_pool(), facts.rank, facts.before
+    if expected is None or rank is None or not before or facts.fraction is None:
+        return Advice(text=(words.pool_of_unknown_cause(),))
+    pool = (rank.kv or 0.0) + (rank.draft_kv or 0.0)
+    if expected > pool + max(POOL_TOLERANCE_GIB, 0.1 * expected):
+        return Advice(text=(words.pool_sized_wrongly(facts, pool, expected),))
+    tokens = max([load.kv_tokens for load in facts.loads] or [0])
+    need = pool / rank.kv_tokens * tokens if rank.kv_tokens else POOL_MARGIN_GIB
+    suggested = math.ceil((facts.fraction + (max(need, POOL_MARGIN_GIB) - pool) / before) * 100 - 1e-6) / 100
+    if suggested > MOST_FRACTION:
+        return Advice("raise", text=(words.weights_too_large(facts.fraction - pool / before),))
+    change: dict[str, float | int] = {"mem_fraction_static": suggested}
+    text = (words.raise_for_small_pool(facts, pool, suggested),)
+    return Advice("raise", suggested=suggested, margin_gib=POOL_MARGIN_GIB, change=change, text=text)
+
+
 def _late(scene: Scene, facts: MemoryFacts) -> Advice:
     """Out of memory in serving or in loading the draft: the failing request bounds what must be freed from below."""
     largest, before = facts.largest(), facts.before
@@ -91,7 +115,7 @@ def _late(scene: Scene, facts: MemoryFacts) -> Advice:
         # The captures are over, or not yet begun: what counts is the fraction that was asked for.
         largest = facts.fraction - (facts.tried - facts.free) / before
     if largest is None or not before:
-        return Advice("lower")
+        return Advice("lower", text=words.without_load(facts))
     margin = DRAFT_MARGIN_GIB if scene.kind == "oom_draft_weights" else LEAST_MARGIN_GIB
     suggested = _down(largest - margin / before)
     least = facts.least()
@@ -105,7 +129,7 @@ def _late(scene: Scene, facts: MemoryFacts) -> Advice:
         kv_tokens=tokens,
         kv_tokens_lost=lost,
         change={"mem_fraction_static": suggested},
-        text=(words.lower_for_request(facts, suggested, margin), *words.kv_cost(facts, tokens, lost)),
+        text=(words.lower_for_request(scene, facts, suggested, margin), *words.kv_cost(facts, tokens, lost)),
     )
 
 

@@ -14,10 +14,14 @@ ALIASES = {
 
 
 class LoggedArguments:
-    """What one log line says of the launch. Empty text: the log does not tell."""
+    """What one log line says of the launch. Empty text: the log does not tell.
 
-    def __init__(self, text: str = "") -> None:
+    ``newer``: other lines of the log show SGLang 0.5.15 or later.
+    """
+
+    def __init__(self, text: str = "", *, newer: bool = False) -> None:
         self._text = text
+        self.newer = newer
 
     def __bool__(self) -> bool:
         return bool(self._text)
@@ -36,8 +40,18 @@ class LoggedArguments:
 
     def knows(self, flag: str) -> bool:
         """Whether the SGLang that wrote the log has ``--flag``; True where the log does not tell."""
-        if not self._text:
-            return True
+        return self._has(flag) or not self._complete
+
+    def has(self, flag: str) -> bool:
+        """Whether the line names ``--flag``'s field."""
+        return self._has(flag)
+
+    @property
+    def _complete(self) -> bool:
+        """A line of 16 KiB is cut by container runtimes: what is not in it may have been behind the cut."""
+        return self._text.rstrip().endswith((")", "}"))
+
+    def _has(self, flag: str) -> bool:
         name = flag.lstrip("-").replace("-", "_")
         name = ALIASES.get(name, name)
         return re.search(rf"""(?<![\w.])['"]?{re.escape(name)}['"]?\s?[=:]""", self._text) is not None

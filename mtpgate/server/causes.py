@@ -54,21 +54,33 @@ KERNEL = (
     r"|[Uu]nsupported (?:SM |GPU |gpu |CUDA |compute |device )?(?:architecture|arch\b|capability)|[Uu]nknown SM arch"
     rf"|not supported (?:on|for) (?:this|your|the current|{_ARCHITECTURE})"
     rf"|(?:[Rr]equires?|only (?:supports?|supported (?:on|for)|available (?:on|for)|works on)) {_ARCHITECTURE}"
-    r"|out of resource: shared memory|OutOfResources"
+    r"|out of resource: shared memory|OutOfResources|does not support multicasting"
 )
 """A kernel that was not built for this GPU, or asks more of it than it has."""
 
 CAUSES = (
     _cause(r"[\w.]+: error: (?:unrecognized arguments|argument |ambiguous option|the following arg)", "bad_argument"),
-    _cause(r"is not a local folder and is not a valid model identifier|have a file named config\.json", "bad_argument"),
+    _cause(
+        r"is not a local folder and is not a valid model identifier|have a file named config\.json|Repo id must be"
+        r"|Incorrect path_or_model_id",
+        "bad_argument",
+    ),
+    _cause(r"is not divisible by|invalid device ordinal|Consider reducing tensor_parallel_size", "bad_argument"),
+    # What the rendezvous itself logs; the rank that raised says more.
+    _cause(r"socket\.cpp.*address already in use", "port_in_use", NOTICE),
     _cause(
         r"address already in use|[Pp]ort (?:\d{1,5} )?is already in use|EADDRINUSE|at \d{1,5} is not available in \d",
         "port_in_use",
     ),
     _cause(r"Loaded weights leave no GPU memory", "not_enough_memory", phase="kv_pool"),
     _cause(r"Not enough memory\. Please try to increase", "not_enough_memory", phase="kv_pool"),
-    _cause(r"memory capacity is unbalanced", "gpu_occupied", phase="dist_init"),
-    _cause(r"invalid argument$", "custom_all_reduce", frame=r"custom_all_?reduce"),
+    # With the check switched off the same text is a warning, and the start goes on.
+    _cause(r"^(?:Value|Runtime)Error: .*memory capacity is unbalanced", "gpu_occupied", phase="dist_init"),
+    _cause(
+        r"invalid argument$|CUDART error|peer access|invalid device context",
+        "custom_all_reduce",
+        frame=r"custom_all_?reduce|cuda_wrapper",
+    ),
     _cause(r"custom_all_?reduce.*(?:invalid argument|CUDA error|[Ff]ailed)", "custom_all_reduce"),
     _cause(KERNEL, "kernel_unsupported"),
     _cause(
@@ -95,11 +107,14 @@ CAUSES = (
     _cause(r"has no attribute '(?:set_eagle3_layers_to_capture|get_embed_and_head)'", "bad_argument"),
     _cause(
         r"oom-kill:|invoked oom-killer|Memory cgroup out of memory|Out of memory: Killed process"
-        r"|node running low on memory|\[Errno 12\] Cannot allocate memory|^MemoryError\b",
+        r"|node running low on memory|\[Errno 12\] Cannot allocate memory|^MemoryError\b"
+        # A compiler that was killed: each of its many processes takes gigabytes.
+        r"|^FAILED: \[code=137\]|Killed signal terminated program|^Killed$",
         "host_oom_killed",
     ),
     _cause(
-        r"scheduler died during initialization \(exit code: -9\)|^Exit code: -9$|line \d+: +\d+ Killed\b",
+        r"scheduler died during initialization \(exit code: -9\)|^Exit code: -9$|line \d+: +\d+ Killed\b"
+        r"|crashed with exit code -9\b",
         "host_oom_killed",
         NOTICE,
     ),

@@ -21,7 +21,7 @@ from mtpgate.server.budget import Budget, RankBudget
 from mtpgate.server.causes import BYSTANDER, NOTICE
 from mtpgate.server.diagnosis import MEMORY_KINDS, Diagnosis, Evidence
 from mtpgate.server.keywords import KEYWORDS
-from mtpgate.server.levers import Scene, not_levers
+from mtpgate.server.levers import MODEL_PATH, Scene, not_levers
 from mtpgate.server.memory_facts import Load, MemoryFacts
 from mtpgate.server.reader import DEAD_RANK, Finding, Reader
 from mtpgate.server.scan import Scanner, scan_lines
@@ -77,8 +77,9 @@ class _Verdict:
         self.reader = reader
         self.tail = tail
         self.context = context
-        # Up to 0.5.12 the draft is loaded after the target's pool; the format of its capture lines tells the versions.
-        self.draft_counted = reader.arguments.knows("--cuda-graph-max-bs-decode") or not reader.arguments
+        reader.arguments.newer = reader.newer
+        # Up to 0.5.12 the draft is loaded after the target's pool; the format of the lines tells the versions.
+        self.draft_counted = reader.newer or reader.arguments.has("--cuda-graph-max-bs-decode")
 
     def diagnosis(self) -> Diagnosis:
         findings = self.reader.findings
@@ -104,23 +105,38 @@ class _Verdict:
             best = replace(best, kind="gpu_occupied")
         scene = self._scene(best)
         advice = advise(scene, self._facts(best, budget, numbers))
-        if best.kind == "kv_pool_small":
-            advice = wording.small_pool(advice, budget)
         if best.kind == "gpu_occupied":
             advice = replace(advice, text=occupied or self._silent_rank())
         found = wording.all_numbers(numbers, budget, best.rank)
         return Diagnosis(
             phase=best.phase,
             kind=best.kind,
-            summary=wording.summary(best.phase, best.kind, best.rank, best.text, advice),
-            rank=best.rank,
+            summary=wording.summary(best.phase, best.kind, self._shown_rank(best), best.text, advice),
+            rank=self._shown_rank(best),
             numbers=found,
-            advice=replace(advice, text=(*advice.text, *wording.hints(best.kind, best.phase, advice))),
+            advice=replace(
+                advice,
+                text=(
+                    *advice.text,
+                    *wording.hints(best.kind, best.phase, advice),
+                    *(wording.raised_in(best.frames) if best.kind == "unknown" else ()),
+                ),
+            ),
             not_advice=not_levers(scene),
             evidence=evidence,
             budget=budget,
             unmatched=tuple(self.reader.unmatched),
         )
+
+    def _shown_rank(self, best: Finding) -> str | None:
+        """0.4.3 prints ``TP0`` though there is one rank only; a rank is named where there are several."""
+        arguments = self.reader.arguments
+        sizes = [
+            _whole(self.context.get("tp")) or _whole(arguments.get("tp_size")),
+            *(_whole(arguments.get(name)) or 1 for name in ("pp_size", "dp_size")),
+        ]
+        alone = self.reader.tracker.ranks() <= {None, "TP0"} and all(size == 1 for size in sizes)
+        return None if alone else best.rank
 
     def _silent_rank(self) -> tuple[str, ...]:
         """The ranks that complain have the free GPUs; the one that says nothing has the occupied one."""
@@ -146,6 +162,8 @@ class _Verdict:
         asked = speculation if isinstance(speculation, Mapping) else {}
         logged = self.reader.arguments
         draft_tokens = _whole(asked.get("num_draft_tokens")) or _whole(logged.get("speculative_num_draft_tokens"))
+        rank = self.reader.ledger.budget(None, draft_counted=True).rank(best.rank)
+        pool = rank.kv if rank else None
         topk = _whole(asked.get("topk")) or _whole(logged.get("speculative_eagle_topk"))
         return Scene(
             best.kind,
@@ -155,6 +173,7 @@ class _Verdict:
             tuple(self.reader.fatal) or best.frames if best.kind == "child_died" else best.frames,
             best.text,
             usage=tuple(self.reader.usage),
+            pool=pool is not None,
             draft_tokens=draft_tokens or 0,
             topk=topk or 0,
         )
@@ -192,7 +211,9 @@ class _Verdict:
             after_load=self.reader.ledger.after_load(rank.rank) if rank else None,
             stated_minimum=float(stated[1]) if stated else None,
             capturing=best.capturing,
-            loads=_loads(self.context.get("workloads")),
+            loads=_loads(self.context.get("workloads")) or DEFAULT_LOADS,
+            asked=bool(_loads(self.context.get("workloads"))),
+            total=numbers.get("total") or _number(self.context.get("gpu_total_gib")),
             capped=self.reader.arguments.number("max_total_tokens") is not None,
         )
 
@@ -221,6 +242,11 @@ class _Verdict:
         if best.rank is None and best.weight <= NOTICE:
             named = next((item.rank for item in findings if item.rank and DEAD_RANK.search(item.text)), None)
             best = replace(best, rank=named)
+        draft = self.reader.arguments.get("speculative_draft_model_path")
+        if best.kind == "bad_argument" and isinstance(draft, str) and MODEL_PATH.search(best.text):
+            own = draft != self.reader.arguments.get("model_path") and draft in best.text
+            if own or best.phase == "draft_load":
+                best = replace(best, kind="draft_checkpoint", phase="draft_load")
         loading = self.reader.loading
         if best.kind == "collective_timeout" and len(loading) == 1 and self.reader.tracker.ranks() != loading:
             # The others waited for the one that never finished loading.
@@ -246,7 +272,8 @@ class _Verdict:
         if phase == "ready" and kind != "ok":
             phase = "serving"
         last = tail[-1] if tail else Evidence(0, "the log is empty")
-        return Finding(kind, NOTICE, phase, None, last.line, last.text), tail
+        text = reader.compile_text if kind == "slow_compile" and reader.compile_text else last.text
+        return Finding(kind, NOTICE, phase, None, last.line, text), tail
 
 
 def _with_request(rank: RankBudget, numbers: Mapping[str, float] | None) -> RankBudget:
@@ -257,7 +284,7 @@ def _with_request(rank: RankBudget, numbers: Mapping[str, float] | None) -> Rank
 
 
 def _loads(value: object) -> tuple[Load, ...]:
-    """The workloads of a context; the usual ones where it has none that can be read."""
+    """The workloads of a context, as far as they can be read."""
     found = []
     for item in value if isinstance(value, list | tuple) else ():
         if isinstance(item, Mapping):
@@ -265,7 +292,7 @@ def _loads(value: object) -> tuple[Load, ...]:
             if all(sizes):
                 concurrency, asked, answered = (size or 0 for size in sizes)
                 found.append(Load(concurrency, asked + answered))
-    return tuple(found) or DEFAULT_LOADS
+    return tuple(found)
 
 
 def _number(value: object) -> float | None:

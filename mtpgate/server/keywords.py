@@ -7,13 +7,17 @@ import re2
 from mtpgate.server.causes import CAUSES, DEATH_WORDS, OOM
 from mtpgate.server.phase_table import CANDIDATE
 
-MORE = (
-    r"avail[ _]mem|Capturing |JIT Compiling|DeepGEMM warmup|Autotuning process starts|mem usage=|Post-capture|\[--[a-z]"
+COMPILING = (
+    r"DeepGEMM warmup|JIT Compiling|Autotuning process starts|AUTOTUNE |Compiling num tokens|Building JIT"
+    r"|\[\d+/\d+\] \S*(?:nvcc|c\+\+|g\+\+|clang)"
 )
-"""Progress bars of captures and compilers, lines that could be a phase of a newer SGLang, flags in argparse's usage."""
+"""A compiler at work: DeepGEMM, FlashInfer's and Triton's tuners, inductor, ninja."""
 
-STACK = r"File [\"<]|hread 0x"
-"""Frames of tracebacks and of crashes."""
+MORE = rf"avail[ _]mem|Capturing |{COMPILING}|mem usage=|Post-capture|\[--[a-z]|set --cuda-graph-max-bs"
+"""Progress bars, lines that could be a phase of a newer SGLang, flags in argparse's usage, SGLang's own hint."""
+
+STACK = r"File [\"<]|hread 0x|assert .*% .*tp_size"
+"""Frames of tracebacks and of crashes, and the one line of code that says more than its bare exception."""
 
 _CAUSES = "|".join([OOM, *(cause.pattern.pattern for cause in CAUSES), "scheduler is dead"])
 # The rules' anchors are those of a record, which is a part of a line.

@@ -19,6 +19,24 @@ NO_GRAPHS = "disable cuda graph"
 LONGER_WAIT = "raise the start time-out"
 
 FLAG = re.compile(r"--[a-z][a-z0-9-]{2,60}")
+MODEL_PATH = re.compile(r"local folder|config\.json|Repo id must be|Incorrect path_or_model_id")
+TP_SIZE = re.compile(r"is not divisible by|invalid device ordinal|tensor_parallel_size|tp_size")
+FIELDS = tuple(
+    f"--{name}"
+    for name in (
+        *(
+            "context-length",
+            "dp-size",
+            "page-size",
+            "chunked-prefill-size",
+            "mem-fraction-static",
+            "max-running-requests",
+        ),
+        *("mem-fraction-static", "enable-dp-attention", "enable-dp-lm-head", "attention-backend", "moe-runner-backend"),
+        *("speculative-num-steps", "speculative-eagle-topk", "speculative-num-draft-tokens", "speculative-algorithm"),
+    )
+)
+"""What the checks of ServerArgs are mostly about, for a failure before the arguments were logged."""
 
 LONG_CONTEXT_TOKENS = 131_072
 """From here on buffers that are sized by the context length (index logits, page tables) count in a capture."""
@@ -43,6 +61,8 @@ class Scene:
     """The flags that argparse lists in its usage."""
     draft_tokens: int = 0
     topk: int = 0
+    pool: bool = True
+    """Whether the KV pool was there already on the rank that failed."""
     minimum: float | None = None
     """The smallest workable fraction, where the pool does not fit."""
 
@@ -54,13 +74,15 @@ class Scene:
 
 def graph_limit(arguments: LoggedArguments) -> str:
     """The flag for the graph batch limit: renamed by 0.5.15, the old one gone in 0.5.23."""
-    new = "--cuda-graph-max-bs-decode"
-    return new if arguments and arguments.knows(new) else "--cuda-graph-max-bs"
+    new, old = "--cuda-graph-max-bs-decode", "--cuda-graph-max-bs"
+    return new if arguments.has(new) or (arguments.newer and not arguments.has(old)) else old
 
 
 def levers(scene: Scene) -> tuple[str, ...]:
     """Knobs that are right to change besides the memory fraction."""
     named = _MEMORY.get(scene.kind, _OTHER.get(scene.kind, _nothing))(scene)
+    if scene.kind == "bad_argument":
+        return named  # What was refused was typed by a person, or is what should have been.
     return tuple(flag for flag in named if not flag.startswith("--") or scene.arguments.knows(flag))
 
 
@@ -70,6 +92,8 @@ def not_levers(scene: Scene) -> tuple[str, ...]:
         return (RAISE, LOWER_GRAPHS)
     if scene.kind == "not_enough_memory" and "out of memory" in scene.text:
         return (RAISE, LOWER_GRAPHS)
+    if scene.kind == "oom_draft_weights" and not scene.pool:
+        return _NOT["oom_weights"]
     if scene.kind in _NOT:
         return _NOT[scene.kind]
     return (LOWER, RAISE, *((LOWER_GRAPHS, NO_GRAPHS) if scene.phase.startswith("capture_") else ()))
@@ -104,16 +128,24 @@ def _pool(scene: Scene) -> tuple[str, ...]:
     return ("--tp-size", "--quantization") if (scene.minimum or 0.0) > TIGHT_FRACTION else ()
 
 
+DSA = ("--dsa-prefill-backend", "--dsa-decode-backend")
+
+
 def _kernel(scene: Scene) -> tuple[str, ...]:
     draft = scene.phase.startswith("capture_draft")
     attention = (*(("--speculative-draft-attention-backend",) if draft else ()), "--attention-backend")
-    if scene.passed(r"moe|deep_?gemm|grouped_gemm"):
-        return ("--moe-runner-backend", "--fp8-gemm-backend")
-    if scene.passed(r"fp8|scaled_mm|gemm|cutlass"):
-        return ("--fp8-gemm-backend", "--fp4-gemm-backend")
-    if scene.passed(r"attention|flashinfer|flash_?mla|fa3|triton_ops|trtllm|shared memory|mla"):
-        return attention
-    return ()
+    rules = (
+        (r"multicast|comm_fusion|mnnvl", ("--enable-flashinfer-allreduce-fusion",)),
+        (
+            r"indexer|mqa_logits|dsa_|nsa_|deepgemm\S*attention",
+            ("--dsa-prefill-backend", "--dsa-decode-backend", *attention),
+        ),
+        (r"deep_?gemm|grouped_gemm", ("--moe-runner-backend", "--fp8-gemm-backend")),
+        (r"moe", ("--moe-runner-backend",)),
+        (r"fp8|scaled_mm|gemm|cutlass", ("--fp8-gemm-backend", "--fp4-gemm-backend")),
+        (r"attention|flashinfer|flash_?mla|fa3|triton_ops|trtllm|shared memory|mla", attention),
+    )
+    return next((flags for pattern, flags in rules if scene.passed(pattern)), ())
 
 
 def _crash(scene: Scene) -> tuple[str, ...]:
@@ -137,6 +169,15 @@ def _timeout(scene: Scene) -> tuple[str, ...]:
 def _argument(scene: Scene) -> tuple[str, ...]:
     if scene.phase == "draft_load":
         return ("--speculative-draft-model-path",)
+    if MODEL_PATH.search(scene.text):
+        return ("--model-path",)
+    if TP_SIZE.search(scene.text) or _is_divided(scene):
+        return ("--tp-size", *(("--quantization",) if "quantization" in scene.text else ()))
+    if not FLAG.search(scene.text):
+        # The checks of ServerArgs name its fields.
+        words = dict.fromkeys(re.findall(r"\b[a-z]+(?:_[a-z]+)+\b", scene.text))
+        flags = tuple(f"--{word.replace('_', '-')}" for word in words)
+        return tuple(flag for flag in flags if scene.arguments.has(flag) or flag in FIELDS)[:4]
     wrong, _, candidates = scene.text.partition("could match")
     if candidates:  # argparse names what an ambiguous option could stand for.
         return tuple(dict.fromkeys(FLAG.findall(candidates)))[:4]
@@ -146,13 +187,49 @@ def _argument(scene: Scene) -> tuple[str, ...]:
     return tuple(flags[0] for flags in near)
 
 
+def _is_divided(scene: Scene) -> bool:
+    """Whether a bare assertion is about what the tensor-parallel size must divide."""
+    return any("tp_size" in line and "%" in line for line in scene.frames[-2:])
+
+
 def _host(scene: Scene) -> tuple[str, ...]:
+    if re.search(r"FAILED: \[code=137\]|Killed", scene.text) and "oom" not in scene.text:
+        return ("MAX_JOBS",)
     # Several loader threads, each with a shard in host memory, are the default somewhere between 0.5.4 and 0.5.9.
     threads = any(
         scene.arguments.knows(flag) for flag in ("--piecewise-cuda-graph-max-tokens", "--cuda-graph-max-bs-decode")
     )
     loads = scene.phase in ("weight_load", "draft_load") and bool(scene.arguments) and threads
     return ("--model-loader-extra-config",) if loads else ()
+
+
+def _port(scene: Scene) -> tuple[str, ...]:
+    if "dist_init_port=" in scene.text:
+        return ("--dist-init-addr", "--port")
+    if re.search(r"DistNetworkError|TCPStore|c10d|socket\.cpp|server socket", scene.text):
+        several = (scene.arguments.number("nnodes") or 1) > 1 or scene.arguments.get("dist_init_addr")
+        return ("--dist-init-addr",) if several else ("--nccl-port", "--dist-init-addr")
+    return ("--port",)
+
+
+def _draft_weights(scene: Scene) -> tuple[str, ...]:
+    if scene.pool:
+        return ("--max-total-tokens",)
+    return ("--tp-size", "--quantization", "--speculative-draft-model-quantization")
+
+
+def _kv_exhausted(scene: Scene) -> tuple[str, ...]:
+    if "alloc_req_slots" in scene.text:
+        return ("--max-running-requests",)  # Slots of requests, not tokens of the pool.
+    return ("--page-size", "--max-running-requests", "--schedule-conservativeness")
+
+
+def _compile(scene: Scene) -> tuple[str, ...]:
+    if re.search(r"AUTOTUNE|inductor|Compiling num tokens", scene.text):
+        return ("TORCHINDUCTOR_CACHE_DIR", "--enable-torch-compile")
+    if re.search(r"\[\d+/\d+\]|Building JIT|Autotuning", scene.text):
+        return ("FLASHINFER_WORKSPACE_BASE", "MAX_JOBS")
+    return ("SGLANG_DG_CACHE_DIR",)
 
 
 def _hang(scene: Scene) -> tuple[str, ...]:
@@ -166,7 +243,7 @@ _MEMORY: Mapping[Kind, Callable[[Scene], tuple[str, ...]]] = {
     "oom_serving": _serving,
     "not_enough_memory": _pool,
     "oom_weights": lambda _: ("--tp-size", "--quantization"),
-    "oom_draft_weights": lambda _: ("--max-total-tokens",),
+    "oom_draft_weights": _draft_weights,
 }
 _OTHER: Mapping[Kind, Callable[[Scene], tuple[str, ...]]] = {
     "gpu_occupied": lambda _: ("CUDA_VISIBLE_DEVICES",),
@@ -175,14 +252,15 @@ _OTHER: Mapping[Kind, Callable[[Scene], tuple[str, ...]]] = {
     "kernel_unsupported": _kernel,
     "custom_all_reduce": lambda _: ("--disable-custom-all-reduce", "PYTORCH_CUDA_ALLOC_CONF"),
     "illegal_memory_access": _illegal,
-    "kv_exhausted": lambda _: ("--page-size", "--max-running-requests", "--schedule-conservativeness"),
+    "kv_exhausted": _kv_exhausted,
     "nan_logits": lambda _: ("--disable-radix-cache", "--fp4-gemm-backend"),
     "collective_timeout": _timeout,
     "hang": _hang,
-    "slow_compile": lambda _: ("SGLANG_DG_CACHE_DIR",),
-    "port_in_use": lambda _: ("--port",),
+    "slow_compile": _compile,
+    "port_in_use": _port,
     "draft_checkpoint": lambda _: ("--speculative-draft-model-path",),
     "bad_argument": _argument,
+    "unknown": lambda scene: ("--tp-size",) if _is_divided(scene) else (),
 }
 
 _NOT: Mapping[Kind, tuple[str, ...]] = {

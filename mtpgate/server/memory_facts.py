@@ -46,6 +46,10 @@ class MemoryFacts:
     capturing: int | None = None
     """Batch size at which the capture failed."""
     loads: Sequence[Load] = ()
+    asked: bool = True
+    """Whether somebody named ``loads``; otherwise they are the suite's usual ones."""
+    total: float | None = None
+    """The GPU's size, where no line tells the memory before the load."""
     capped: bool = False
     """Whether ``max_total_tokens`` keeps the pool below what the fraction allows."""
 
@@ -83,6 +87,15 @@ class MemoryFacts:
         if start is None or self.tried is None or self.free is None:
             return None
         return start - self.free + self.tried
+
+    def expected_pool(self) -> float | None:
+        """What the fraction gives the pool: ``fraction * before - weights - state``, the draft's weights where they
+        count."""
+        rank = self.rank
+        if rank is None or not self.before or self.fraction is None or rank.weights is None:
+            return None
+        draft = (rank.draft_weights or 0.0) if self.budget.draft_counted else 0.0
+        return self.fraction * self.before - rank.weights - draft - (rank.state_cache or 0.0)
 
     def largest_batch(self) -> int | None:
         """The largest batch that was to be captured."""

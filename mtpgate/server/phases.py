@@ -96,6 +96,11 @@ class PhaseTracker:
         spans = self._ranks.get(rank)
         return spans[-1].phase if spans else self.current
 
+    def over(self, phase: Phase) -> bool:
+        """Whether ``phase`` was begun, and every rank that began it last ended it."""
+        open_ = [spans[-1] for spans in self._ranks.values() if spans and spans[-1].phase == phase]
+        return bool(open_) and all(opened.end is not None for opened in open_)
+
     def ranks(self) -> set[str | None]:
         """The ranks that printed a phase so far (None: the main process, or the only rank)."""
         return {rank for rank, spans in self._ranks.items() if spans}

@@ -12,7 +12,7 @@ from mtpgate.server.arguments import MARK, LoggedArguments
 from mtpgate.server.causes import CAUSE, CAUSES, EXCEPTION, EXCEPTION_LINE, NOT_FATAL, NOTICE, OOM_PATTERN, TRACEBACK
 from mtpgate.server.diagnosis import Evidence
 from mtpgate.server.frames import phase_of_frames
-from mtpgate.server.keywords import CAUSE_LINE, PHASE_LINE
+from mtpgate.server.keywords import CAUSE_LINE, COMPILING, PHASE_LINE
 from mtpgate.server.ledger import MAX_TOKENS, PROGRESS, Ledger
 from mtpgate.server.phase_table import looks_like_phase
 from mtpgate.server.phases import PhaseTracker
@@ -27,7 +27,11 @@ MOST_SHAPES = 50_000
 MOST_FRAMES = 60
 MOST_UNMATCHED = 20
 
-COMPILING = re.compile(r"DeepGEMM warmup|JIT Compiling|Autotuning process starts")
+COMPILES = re.compile(COMPILING)
+NEWER = re.compile(r"Capture target (?:decode|verify|prefill)|num_tokens_per_(?:bs|req)=|Init parallel|max-bs-decode")
+"""Texts of SGLang 0.5.15 and later. The hint tells how a flag is spelled; as advice it is worth nothing."""
+CODE = "    "
+"""How a traceback prints the line of code below a frame."""
 DEATH = re.compile(
     r"hit an exception|igquit from a child|SIGQUIT received|scheduler (?:is dead|died)|crashed with exit"
 )
@@ -76,6 +80,9 @@ class Reader:
         self.progress: Evidence | None = None
         """The last progress bar of a capture."""
         self.compile_line = 0
+        self.compile_text = ""
+        self.newer = False
+        """Whether the log shows SGLang 0.5.15 or later."""
         self.phase_line = 0
         self.loading: set[str | None] = set()
         """Ranks between the begin and the end of loading weights."""
@@ -138,9 +145,12 @@ class Reader:
         text = record.text
         if MARK in text and not self.arguments:
             self.arguments = LoggedArguments(text)
-        if COMPILING.search(text):
+        if COMPILES.search(text):
             self._changes += 1
             self.compile_line = number
+            self.compile_text = text
+        if not self.newer and NEWER.search(text):
+            self.newer = True
         events = self.tracker.feed_record(record)
         for event in events:
             self._changes += 1
@@ -167,6 +177,11 @@ class Reader:
         text = record.text
         if FRAME.match(text):
             self._frame(text)
+            return
+        if self._traceback and record.time is None and text.startswith(CODE):
+            # Code, not a message: it may well raise or name what it does not find. One line of it says more than its
+            # bare AssertionError.
+            self._traceback.frames.append(text.strip())
             return
         if match := THREAD.search(text):
             # Only the thread that crashed counts, and of several crashes the first.
@@ -197,8 +212,8 @@ class Reader:
             rank = self._traceback.rank
             frames = tuple(self._traceback.frames)
         phase = self.phase_at(rank)
-        if phase == "preflight":
-            # Nothing of the start-up was seen: it failed before it, or the log's begin was cut off.
+        if phase == "preflight" or (frames and self.tracker.over(phase)):
+            # The log's begin was cut off, or that phase had come to its end, and the next prints nothing at its begin.
             phase = phase_of_frames(frames, text, speculative=self.tracker.speculative) or phase
         if OOM_PATTERN.search(text):
             self._add(Finding(_oom_kind(phase), CAUSE, phase, rank, number, text, frames))

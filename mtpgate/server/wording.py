@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 
 from mtpgate.matrix.vocabulary import Kind, Phase
 from mtpgate.server.budget import Budget
@@ -12,9 +11,8 @@ from mtpgate.server.diagnosis import Advice
 from mtpgate.server.records import records
 
 EVIDENCE_CHARACTERS = 500
-SMALL_LEFT_GIB = 4.0
-"""A tiny pool beside more unused memory than this is a fault of the pool's sizing, not of the fraction."""
 
+FRAME_PLACE = re.compile(r'File "(?:[^"]*/)?([^"/]+/[^"/]+|[^"/]+)", line (\d{1,7})')
 BAR = re.compile(r".{0,300}\[[\d:?]{2,9}<[^\]]{1,40}(?:it/s|s/it)[^\]]{0,40}\]")
 
 _SIZE = r"(\d{1,15}(?:\.\d{1,6})?) ?(KiB|MiB|GiB|bytes)"
@@ -70,7 +68,7 @@ _SENTENCE: Mapping[Kind, str] = {
     "kv_pool_small": "the server got ready, with a KV pool too small to serve",
     "kv_exhausted": "the KV pool was exhausted while serving; the GPU's own memory was not",
     "kernel_unsupported": "a kernel is not available for this GPU; this has nothing to do with memory",
-    "custom_all_reduce": "the custom all-reduce failed while graphs were captured",
+    "custom_all_reduce": "the custom all-reduce failed",
     "collective_timeout": "a collective operation timed out: some rank never came to it",
     "illegal_memory_access": "a CUDA kernel accessed memory that is not its own",
     "host_oom_killed": "the host ran out of memory, and its kernel killed a process",
@@ -89,11 +87,10 @@ _SENTENCE: Mapping[Kind, str] = {
 _HINT: Mapping[Kind, str] = {
     "oom_weights": "The weights alone are larger than the GPU: more GPUs for them (--tp-size), or a quantized form.",
     "kernel_unsupported": "Choose a backend that supports this GPU, or install kernels that are built for it "
-    "(sm_120 needs CUDA 12.8 or newer). SGLang's hints below it do not apply: it prints them for every cause.",
+    "(sm_120 needs CUDA 12.8 or newer). A hint of SGLang's below it does not apply: it prints it for every cause.",
     "custom_all_reduce": "Start with --disable-custom-all-reduce, or without expandable segments in "
     "PYTORCH_CUDA_ALLOC_CONF: their addresses cannot be shared between processes.",
-    "illegal_memory_access": "Find the batch size that does it: leave graphs out, or capture fewer sizes; "
-    "CUDA_LAUNCH_BLOCKING=1 names the kernel.",
+    "illegal_memory_access": "Find the kernel (CUDA_LAUNCH_BLOCKING=1 names it), and the batch size that does it.",
     "host_oom_killed": "More host memory, or a higher limit of the container; `dmesg -T | grep -i oom` shows what was "
     "killed.",
     "gpu_occupied": "Free that GPU, or leave it out with CUDA_VISIBLE_DEVICES.",
@@ -101,8 +98,8 @@ _HINT: Mapping[Kind, str] = {
     "this target.",
     "nan_logits": "Look for the layer or the quantization that makes it; try without the prefix cache.",
     "watchdog": "Find what the rank waits for (py-spy dump); a longer watchdog only delays the end.",
-    "slow_compile": "Compile before (python -m sglang.compile_deep_gemm) and keep the cache, or allow more time.",
-    "port_in_use": "Choose a free port with --port, or end what listens there.",
+    "slow_compile": "Keep the compiler's cache from launch to launch, or allow more time.",
+    "port_in_use": "Choose a free port, or end what listens there.",
     "kv_exhausted": "Allow fewer requests at once (--max-running-requests), or a more careful schedule.",
     "collective_timeout": "Look at the rank that did not come: its node, its disk, its own log.",
 }
@@ -110,40 +107,62 @@ _HINT: Mapping[Kind, str] = {
 
 def hints(kind: Kind, phase: Phase, advice: Advice) -> tuple[str, ...]:
     """What to do about a failure for which no number can be given."""
-    if kind in ("oom_graph_capture", "oom_serving", "oom_draft_weights") and not advice.text:
+    if kind in _LOWER and not advice.text:
         words = "Lower --mem-fraction-static; the log has no numbers to compute by how much."
         return (words, f"Or: {', '.join(advice.other)}.") if advice.other else (words,)
     if kind == "not_enough_memory" and not advice.text:
         return ("Raise --mem-fraction-static; the log has no numbers to compute by how much.",)
     if kind == "hang" and phase.startswith("capture_"):
         return ("A capture that stands still waits for another rank or for a driver: look at the stacks of all ranks.",)
+    for named, flag, words in _HINT_WITH:
+        if kind == named and flag in advice.other:
+            return (words,)
     if kind in ("child_died", "bad_argument", "hang") and advice.other:
         return (f"Look at {', '.join(advice.other)}.",)
-    if kind == "host_oom_killed" and advice.other:
-        return (_HINT[kind], "Fewer loader threads hold fewer shards in host memory (--model-loader-extra-config).")
     return (_HINT[kind],) if kind in _HINT else ()
 
 
-def small_pool(advice: Advice, budget: Budget) -> Advice:
-    """A server that is ready with next to no KV pool: too small a fraction, or a fault of SGLang's sizing."""
-    unused = min((rank.left for rank in budget.ranks if rank.left is not None), default=None)
-    if unused is not None and unused > SMALL_LEFT_GIB:
-        tokens = f"{budget.max_total_num_tokens or 0:,}"
-        words = (
-            f"{unused:.1f} GiB stay unused beside a pool of {tokens} tokens: SGLang sized it wrongly, and another "
-            "fraction does not change that. Try a newer SGLang."
-        )
-        return replace(advice, text=(words,))
-    return replace(
-        advice, mem_fraction_static="raise", text=("Raise --mem-fraction-static: the pool holds next to nothing.",)
-    )
+_LOWER = ("oom_graph_capture", "oom_serving", "oom_draft_weights")
+_HINT_WITH = (
+    (
+        "slow_compile",
+        "SGLANG_DG_CACHE_DIR",
+        "Compile DeepGEMM before (python -m sglang.compile_deep_gemm) and keep its cache, or allow more time.",
+    ),
+    (
+        "host_oom_killed",
+        "MAX_JOBS",
+        "Compilers ran out of host memory: fewer of them at once (MAX_JOBS), or keep their cache.",
+    ),
+    (
+        "host_oom_killed",
+        "--model-loader-extra-config",
+        "More host memory, or a higher limit of the container. Fewer loader threads hold fewer shards in host memory "
+        "(--model-loader-extra-config). `dmesg -T | grep -i oom` shows what was killed.",
+    ),
+)
+
+
+def raised_in(frames: Sequence[str]) -> tuple[str, ...]:
+    """Where an exception that no rule knows was raised: the innermost frame, and its line of code."""
+    places = [place for place, frame in enumerate(frames) if FRAME_PLACE.search(frame)]
+    if not places:
+        return ()
+    match = FRAME_PLACE.search(frames[places[-1]])
+    code = frames[places[-1] + 1].strip() if places[-1] + 1 < len(frames) else ""
+    where = f"{match[1]}:{match[2]}" if match else ""
+    return (f"Raised in {where}{f' ({code})' if code else ''}; nothing in the log says that it has to do with memory.",)
 
 
 def summary(phase: Phase, kind: Kind, rank: str | None, text: str, advice: Advice) -> str:
     """One sentence for a person; ``text`` is the line of the log that shows it."""
     where = f"{phase} on {rank}" if rank else phase
     sentence = _SENTENCE[kind]
-    if advice.mem_fraction_static:
+    if kind == "not_enough_memory" and advice.mem_fraction_static == "lower":
+        sentence = "the KV pool was sized and could not be allocated"
+    if advice.text and advice.text[0].startswith("No fraction works"):
+        sentence += ": no memory fraction works" + (f", see {', '.join(advice.other)}" if advice.other else "")
+    elif advice.mem_fraction_static:
         to = f" to {advice.suggested:.2f}" if advice.suggested is not None else ""
         bound = f" (at most {advice.max:.3f})" if advice.max is not None else ""
         bound = f" (at least {advice.min:.3f})" if advice.min is not None else bound

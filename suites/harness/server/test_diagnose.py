@@ -122,7 +122,7 @@ def test_first_failed_launch_of_a_deployment_is_told_to_its_end() -> None:
     assert "16 still covers C=1 and C=16" in said
     # 9.42 GiB less of a pool of 20.45 GiB for 2,970,624 tokens.
     assert found.advice.kv_tokens == pytest.approx(2_970_624 * (1 - 9.421 / 20.448), rel=0.001)
-    assert "KV for 1 x 512 tokens and 16 x 512 tokens still fits" in said
+    assert "KV for 1 x 512 tokens and 16 x 512 tokens (the suite's usual loads) still fits" in said
     told = {rank.rank: (rank.wanted, rank.left) for rank in found.budget.ranks}
     assert (told["TP1"], told["TP3"], told["TP0"]) == ((7.5, 2.3), (7.5, 2.34), (None, 28.24))
 
@@ -224,6 +224,32 @@ def test_a_phase_of_an_sglang_that_is_not_known_yet_is_reported() -> None:
 
 def test_empty_log_is_unknown() -> None:
     assert diagnose_lines([]).kind == "unknown"
+
+
+MORE = Path(__file__).parent / "more_cases"
+"""Logs of our own making in SGLang's formats. A value with a bar has several right answers."""
+
+
+@pytest.mark.parametrize("name", sorted(path.stem for path in MORE.glob("*.json")))
+def test_further_log_has_its_verdict_numbers_and_advice(name: str) -> None:
+    expected = json.loads((MORE / f"{name}.json").read_text())
+    found = diagnose_file(MORE / f"{name}.log", expected["context"])
+    for key in ("phase", "kind", "rank"):
+        assert str(getattr(found, key)) in str(expected[key]).split("|"), key
+    wanted = dict(expected["numbers"])
+    graphs = wanted.pop("graphs", {})
+    assert {key: found.numbers.get(key) for key in wanted} == pytest.approx(wanted, abs=0.0111)
+    shown = found.numbers.get("graphs", {})
+    assert isinstance(shown, dict)
+    assert {key: shown.get(key) for key in graphs} == pytest.approx(graphs, abs=0.0111)
+    advice, right = found.advice, expected["advice"]
+    assert advice.mem_fraction_static == right["mem_fraction_static"]
+    assert (advice.max, advice.min) == (
+        pytest.approx(right["max"], abs=0.0051) if right["max"] is not None else None,
+        pytest.approx(right["min"], abs=0.0051) if right["min"] is not None else None,
+    )
+    for flag in right["other"]:
+        assert set(flag.split("|")) & set(advice.other), flag
 
 
 def whole(found: Diagnosis) -> None:
