@@ -34,6 +34,8 @@ FREE_SHARE = 0.75
 """CUDA and NCCL take 1 to 3 GiB of a GPU before the load. With less than this share free somebody else is on it."""
 DEFAULT_LOADS = (Load(1, 512), Load(16, 512))
 """What a launch must serve where the context does not say: the suite's usual loads, input and output tokens."""
+MOST_NUMBER = 1e9
+"""Beyond any size in GiB and any count that a launch has: flipped bits, or a context that is none."""
 STATED_MINIMUM = re.compile(r"minimum viable = [^=]{1,60}= (\d\.\d{1,6})")
 STATED_FRACTION = re.compile(r"mem.fraction.static=(\d(?:\.\d{1,6})?)")
 
@@ -296,7 +298,15 @@ def _loads(value: object) -> tuple[Load, ...]:
 
 
 def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A size or a count that can be one; None for anything else."""
+    if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= MOST_NUMBER:
+        return None
+    return float(value)
+
+
+def _fraction(value: object) -> float | None:
+    number = _number(value)
+    return number if number is not None and 0 < number <= 1 else None
 
 
 def _whole(value: Any) -> int | None:

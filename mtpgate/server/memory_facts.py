@@ -56,7 +56,8 @@ class MemoryFacts:
     @property
     def before(self) -> float | None:
         """Available before the load on the rank that failed."""
-        return self.rank.before_load if self.rank else None
+        before = self.rank.before_load if self.rank else None
+        return before if before is not None and before > 0 else None
 
     def largest(self) -> float | None:
         """The largest fraction at which the failing request would have fitted, all else as it was.

@@ -16,6 +16,8 @@ __all__ = ["PhaseEvent", "PhaseSpan", "PhaseTracker", "Timeline"]
 AVAILABLE = re.compile(r"(?:avail mem|available_(?:gpu|cpu)_mem)=(-?\d+(?:\.\d+)?) GB")
 USAGE = re.compile(r"mem usage=(-?\d+(?:\.\d+)?) GB")
 ELAPSED = re.compile(r"(?:[Ee]lapsed(?:=|: ))(\d+(?:\.\d+)?) s")
+MOST_FIGURE = 1e6
+"""GiB or seconds: beyond it a digit was flipped."""
 SPECULATES = re.compile(r"speculative_algorithm['\"]?[=:] ?['\"]\w+['\"]")
 DOES_NOT_SPECULATE = re.compile(r"speculative_algorithm['\"]?[=:] ?(?:None|null)")
 
@@ -180,4 +182,5 @@ class PhaseTracker:
 
 def _number(pattern: re.Pattern[str], text: str) -> float | None:
     match = pattern.search(text)
-    return float(match[1]) if match else None
+    value = float(match[1]) if match else None
+    return value if value is not None and abs(value) < MOST_FIGURE else None

@@ -269,6 +269,30 @@ def test_broken_logs_never_raise(seed: int) -> None:
     whole(diagnose_lines(lines, {"exit_code": -9}))
 
 
+@pytest.mark.parametrize(
+    "name", [name for name in NAMES if "oom" in json.loads((CASES / f"{name}.json").read_text())["kind"]]
+)
+@pytest.mark.parametrize(
+    "context",
+    [
+        {"mem_fraction_static": float("nan")},
+        {"mem_fraction_static": float("inf"), "gpu_total_gib": float("-inf")},
+        {"mem_fraction_static": 1e308, "workloads": [{"concurrency": 1e300, "input_tokens": 1, "output_tokens": 1}]},
+        {
+            "mem_fraction_static": -1,
+            "gpu_total_gib": 0,
+            "tp": "four",
+            "speculative": {"num_draft_tokens": [], "topk": {}},
+        },
+        {"workloads": [{"concurrency": float("nan"), "input_tokens": None, "output_tokens": "x"}, 3, None]},
+    ],
+)
+def test_a_context_that_is_none_changes_no_verdict(name: str, context: dict[str, object]) -> None:
+    right = json.loads((CASES / f"{name}.json").read_text())
+    found = diagnose_file(CASES / f"{name}.log", {**context, "speculative": right["context"]["speculative"]})
+    assert (found.phase, found.kind) == (right["phase"], right["kind"])
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_any_bytes_get_a_diagnosis(tmp_path: Path, data: st.DataObject) -> None:
