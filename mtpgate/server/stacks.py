@@ -21,7 +21,7 @@ from typing import IO
 
 import psutil
 
-DUMP_SECONDS = 2.5
+DUMP_SECONDS = 1.5
 """For all processes together. A stall is to be diagnosed 5 s after its limit, and the launch has to be ended, too. A
 dump took 0.04 s of a bare interpreter; large ones have more threads, and libraries to look through."""
 MOST_PROCESSES = 24

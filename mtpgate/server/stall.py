@@ -160,7 +160,8 @@ class StallWatch:
             moved_bytes=self._moved_bytes,
             cpu=tuple(sorted(self._cpu.items(), key=lambda item: -item[1])),
             processes=self._processes,
-            compilers=self._compilers if now - self._compilers_at <= recent else (),
+            # Two samples at least: on a busy machine they come late.
+            compilers=self._compilers if now - self._compilers_at <= max(recent, 2 * MOST_SAMPLE_SECONDS) else (),
             reading=now - self._moving_at <= recent,
         )
 

@@ -122,7 +122,8 @@ def test_death_is_reported_soon_after_it(make_spec: MakeSpec) -> None:
     ("how", "phase", "kind", "direction"),
     [
         ("oom", "capture_target_verify", "oom_graph_capture", "lower"),
-        ("oom", "draft_load", "oom_draft_weights", "lower"),
+        # By 0.5.15 the draft is loaded before the pool: no fraction helps.
+        ("oom", "draft_load", "oom_draft_weights", None),
         ("not_enough_memory", "kv_pool", "not_enough_memory", "raise"),
         ("sigkill", "weight_load", "child_died", None),
     ],
