@@ -72,6 +72,35 @@ def test_a_wrongly_accepted_token_fails_parity_and_nothing_of_the_reference(suit
     assert suite.check("parity", "nomtp").state == "passed", output
 
 
+# Everything but the verify step is left alone, so the reference, which has none, stays sound.
+@pytest.mark.parametrize("fault", ["cache:stale_kv", "verify:drop_bonus"])
+def test_an_answer_that_a_verify_step_spoils_fails_parity_singly_and_in_a_batch(suite: Suite, fault: str) -> None:
+    code, output = suite.run("-m", "parity", "--fault", fault)
+    record = suite.check("parity")
+    assert (code, record.state) == (1, "failed"), output
+    assert "single: 12 of 12" not in record.message
+    assert "batch: 12 of 12" not in record.message
+    assert suite.check("parity", "nomtp").state == "passed", output
+
+
+@pytest.mark.parametrize("fault", ["cache:mix_slots", "forward:nan"])
+def test_what_befalls_a_request_in_company_only_fails_parity_in_the_batch(suite: Suite, fault: str) -> None:
+    code, output = suite.run("-m", "parity", "--fault", fault)
+    record = suite.check("parity")
+    assert (code, record.state) == (1, "failed"), output
+    assert "single: 12 of 12 answers equal" in record.message
+    assert "batch: 12 of 12" not in record.message
+    assert suite.check("parity", "nomtp").state == "passed", output
+
+
+def test_a_draft_head_of_random_weights_fails_acceptance_and_keeps_parity(suite: Suite) -> None:
+    code, output = suite.run("-m", "parity or acceptance", "--fault", "draft_weights:random")
+    record = suite.check("acceptance")
+    assert (code, record.state) == (1, "failed"), output
+    assert "accept" in record.message
+    assert suite.check("parity").state == "passed", output
+
+
 def test_a_slower_engine_fails_throughput_against_its_recorded_baseline(suite: Suite) -> None:
     code, output = suite.run("-m", "throughput", "--record-baselines")
     assert code == 0, output

@@ -13,7 +13,7 @@ from typing import Any
 import psutil
 import torch
 
-from . import oom, tree
+from . import fault_kv, fault_model, fault_output, oom, tree
 from .fault import VARIABLE, Fault
 
 logger = logging.getLogger(__name__)
@@ -35,20 +35,35 @@ def requested_fault() -> Fault | None:
 
 def arm(fault: Fault) -> None:
     """Install the hooks for ``fault`` in this process, which must be the one that runs the model."""
-    if fault.point == "verify":
+    if fault.action == "accept_wrong":
         tree.wrong_every = int(fault.value or 1)
     else:
-        target, hook = _hook(fault)
         from sglang.srt.plugins.hook_registry import HookRegistry, HookType
 
-        HookRegistry.register(target, hook, HookType.AROUND)
+        for target, hook in hooks(fault):
+            HookRegistry.register(target, hook, HookType.AROUND)
     logger.warning("mtpgate: this server is broken on purpose: %s=%s", VARIABLE, fault)
 
 
+def hooks(fault: Fault) -> tuple[tuple[str, Callable[..., Any]], ...]:
+    """Where in SGLang the fault happens, and the AROUND hooks that make it happen there."""
+    nth = int(fault.value or 1)
+    found: dict[str, Callable[[], tuple[tuple[str, Callable[..., Any]], ...]]] = {
+        "mix_slots": lambda: fault_kv.mix_slots(nth),
+        "stale_kv": lambda: fault_kv.stale_kv(nth),
+        "drop_bonus": lambda: fault_output.drop_bonus(nth),
+        "count_high": fault_output.count_high,
+        "ignore_stop": fault_output.ignore_stop,
+        "nan": lambda: fault_model.nan_once(nth),
+        "random": fault_model.random_draft,
+    }
+    return found[fault.action]() if fault.action in found else (_hook(fault),)
+
+
 def _hook(fault: Fault) -> tuple[str, Callable[..., Any]]:
-    """Where in SGLang the fault happens, and the AROUND hook that makes it happen there."""
+    """The same for a fault that slows the engine down or strikes at one moment of its start."""
     runner = "sglang.srt.model_executor.model_runner"
-    if fault.point == "forward":
+    if fault.action == "slow":
         share = float(fault.value or 0.0)
 
         def slowed(original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -3,7 +3,8 @@ variable.
 
 This module is read on both sides, by pytest's and by SGLang's interpreter, and so imports the standard library only.
 
-To add a fault: name it in ``ACTIONS`` or ``POINTS`` here, and carry it out in ``commit.py`` beside this file.
+To add a fault: name it in ``ACTIONS`` or ``POINTS`` here, and carry it out in ``commit.py`` or one of the
+``fault_*.py`` beside this file.
 """
 
 from __future__ import annotations
@@ -32,6 +33,11 @@ class _Action:
     most: float = sys.float_info.max
 
 
+def _each_nth(meaning: str) -> _Action:
+    """An action whose value is a number of steps, by default every one."""
+    return _Action(meaning, value=int, default=1.0, least=1.0)
+
+
 ACTIONS: Mapping[str, _Action] = MappingProxyType(
     {
         "raise_oom": _Action("raise torch.OutOfMemoryError with the text of a CUDA out of memory"),
@@ -43,12 +49,20 @@ ACTIONS: Mapping[str, _Action] = MappingProxyType(
         "hang": _Action("never come back"),
         "exit": _Action("end the process at once with this exit code", value=int),
         "slow": _Action("take this much longer, as a share of the time that it took", value=float),
-        "accept_wrong": _Action(
-            "accept one draft token that the target did not choose, per request, in each N-th step",
-            value=int,
-            default=1.0,
-            least=1.0,
+        "accept_wrong": _each_nth(
+            "accept one draft token that the target did not choose, per request, in each N-th step"
         ),
+        "drop_bonus": _each_nth("leave the bonus token after accepted drafts out of the answer, in each N-th step"),
+        "count_high": _Action("count one more correct draft in each step than there was"),
+        "mix_slots": _each_nth(
+            "write K and V of two requests' bonus tokens to each other's slot, in each N-th step of several requests"
+        ),
+        "stale_kv": _each_nth(
+            "keep the K and V of a rejected draft token at an accepted position, after each N-th step that rejected one"
+        ),
+        "ignore_stop": _Action("overlook a stop string or the end of text in a step of several tokens"),
+        "nan": _each_nth("make the logits of one request NaN once, in the N-th verify step of several requests"),
+        "random": _Action("have random weights"),
     }
 )
 
@@ -59,12 +73,14 @@ _SIZED = ("raise_oom", "raise_oom_above", "hang", "exit")
 POINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "weights": _MOMENT,  # in the target model's load, after "Load weight begin"
-        "draft_weights": _MOMENT,  # the same of the draft model
+        "draft_weights": (*_MOMENT, "random"),  # the same of the draft model
         "pool": _SIZED,  # as the target's KV buffers are allocated, before "KV Cache is allocated"
         "capture": _SIZED,  # in CPU graph capture, which a launch without MTP does with --enable-torch-compile
         "first_forward": _SIZED,  # the first forward of the target: the warm-up request, after "Uvicorn running"
-        "forward": ("slow",),  # every forward of target and draft
-        "verify": ("accept_wrong",),  # the operator that accepts draft tokens
+        "forward": ("slow", "nan"),  # every forward of target and draft; nan: the target's verify step
+        "verify": ("accept_wrong", "drop_bonus", "count_high"),  # what is accepted, and what becomes of it
+        "cache": ("mix_slots", "stale_kv"),  # where a verify step writes the K and V of its tokens
+        "output": ("ignore_stop",),  # whether an answer is at its end
     }
 )
 
