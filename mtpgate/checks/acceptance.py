@@ -59,7 +59,7 @@ class AcceptanceCounts:
     histogram: tuple[int, ...] = ()
     """Verify steps by the number of drafts that they accepted, of the requests that tell it."""
     prompts: Mapping[str, tuple[int, int]] = field(default_factory=dict)
-    """Completion tokens and verify steps by prompt id, summed over its requests."""
+    """As :func:`prompt_counts` makes them."""
     nothing_accepted: bool = False
     """No verify step of any request yielded more than its bonus token."""
 
@@ -192,6 +192,17 @@ def judge_acceptance(cell: Cell, records: Iterable[Answered]) -> AcceptanceRepor
         below, undecided = _against_floor(floor, overall)
         findings += below
     return AcceptanceReport(cell.id, overall, dict(by_kind), floor, tuple(findings), undecided)
+
+
+def prompt_counts(records: Iterable[Answered]) -> dict[str, tuple[int, int]]:
+    """Tokens and verify steps by prompt id, over the requests that have verify steps."""
+    found: dict[str, tuple[int, int]] = {}
+    for record in records:
+        steps = StepCounts.of(record.output_tokens, record.meta).verify_steps
+        if steps and record.output_tokens >= SHORTEST_COUNTED:
+            tokens_before, steps_before = found.get(record.prompt_id, (0, 0))
+            found[record.prompt_id] = (tokens_before + record.output_tokens, steps_before + steps)
+    return found
 
 
 def _findings(

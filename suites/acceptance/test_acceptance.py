@@ -2,6 +2,7 @@
 
 import pytest
 
+from fixtures.baselines import Gate
 from fixtures.outcomes import not_judged, remark
 from fixtures.session import PLAN
 from mtpgate.checks.acceptance import judge_acceptance
@@ -18,11 +19,18 @@ NEW_TOKENS = 64
 SHOWN_FINDINGS = 3
 
 
+@pytest.fixture(scope="session")
+def acceptance_figures() -> dict[str, dict[str, object]]:
+    """What the store has in acceptance.json, by cell id: the two tests fill one document."""
+    return {}
+
+
 def test_accept_length(
     cell: Cell,
     client: ServerClient,
     answers: dict[tuple[str, str], Answers],
     store: Store,
+    acceptance_figures: dict[str, dict[str, object]],
     request: pytest.FixtureRequest,
 ) -> None:
     """Accepts drafts: the accept length is above the cell's floor."""
@@ -35,6 +43,7 @@ def test_accept_length(
     unfit = {finding.prompt_id for finding in insane}
     report = judge_acceptance(cell, [answer for answer in given.answers.values() if answer.prompt_id not in unfit])
     figures = {**report.figures(), "left_out": sorted(unfit), "insane": [str(finding) for finding in insane]}
+    acceptance_figures[cell.id] = figures
     store.write_json(cell.id, "acceptance", figures)
     reference = answers.get((request.config.stash[PLAN].reference.id, "batch"))
     new = not_in_reference(insane, check_answers(reference) if reference is not None else ())
@@ -50,3 +59,20 @@ def test_accept_length(
         not_judged(request.node, "insufficient", report.message())
     left_out = f"\n  left out: {len(unfit)} answers that are not sane in the reference either" if unfit else ""
     remark(request.node, report.message() + left_out)
+
+
+def test_accept_length_under_load(
+    cell: Cell,
+    gate: Gate,
+    store: Store,
+    acceptance_figures: dict[str, dict[str, object]],
+    request: pytest.FixtureRequest,
+) -> None:
+    """Accepts as many drafts at each concurrency, and as in the recorded baselines."""
+    report = gate.acceptance(request.config.stash[PLAN].matrix.workloads)
+    figures = acceptance_figures.get(cell.id, {})
+    store.write_json(cell.id, "acceptance", {**figures, "under_load": report.figures()})
+    assert report.ok, report.message()
+    if report.undecided:
+        not_judged(request.node, "insufficient", report.message())
+    remark(request.node, report.message())
