@@ -66,7 +66,7 @@ def test_a_slower_server_fails_against_its_recorded_baseline(suite: Any) -> None
 def test_the_acceptance_is_judged_at_each_concurrency_and_kept(suite: Any) -> None:
     ended = suite.run("-m", "acceptance or throughput", "--cell", "eagle-s3-k1-d4")
     (row,) = ended.run.cells
-    assert [record.check for record in row.checks] == ["acceptance", "throughput", "throughput", "acceptance"]
+    assert [record.check for record in row.checks] == ["acceptance", *["throughput"] * 3, "acceptance"]
     assert ended.check("eagle-s3-k1-d4", "acceptance").state == "passed", ended.output
     assert row.acceptance["histogram"] and row.acceptance["accept_length"]
     assert list(row.acceptance["under_load"]["by_load"]) == ["C1", "C4"]
@@ -87,15 +87,6 @@ def test_drafts_that_got_worse_than_the_baseline_fail_acceptance(suite: Any) -> 
     record = worse.check("eagle-s3-k1-d4", "acceptance")
     assert (worse.code, record.state) == (1, "failed"), worse.output
     assert "acceptance fell from" in record.message
-
-
-def test_a_load_that_loops_has_no_speed(suite: Any) -> None:
-    ended = suite.run("--cell", "eagle-s1-k1-d2", "-m", "throughput", behaviour={"answers": "looping_speculative"})
-    record = ended.check("eagle-s1-k1-d2", "throughput")
-    assert (ended.code, record.state) == (1, "failed"), ended.output
-    assert "the answers are not sane, so their speed does not count" in record.message
-    (row,) = ended.run.cells
-    assert {measurement.verdict_state for measurement in row.measurements} == {"void"}
 
 
 def test_a_failed_check_keeps_the_launch_out_of_the_baselines(suite: Any) -> None:
@@ -144,7 +135,7 @@ def test_a_waiver_of_a_check_with_several_tests_is_used_when_one_of_them_fails(s
     waivers = suite.waivers([waiver(cell="eagle-s1-k1-d2", check="throughput", message=" C1: regression")])
     ended = suite.run(*only, f"--known-bad={waivers}", behaviour={"tokens_per_second": 200.0})
     states = [record.state for row in ended.run.cells for record in row.checks]
-    assert sorted(states) == ["failed", "known_bad"], ended.output
+    assert sorted(states) == ["failed", "known_bad", "passed"], ended.output
 
 
 def test_wrong_tokens_of_the_speculative_cells_fail_parity_there_and_only_there(suite: Any) -> None:
