@@ -43,6 +43,7 @@ def test_repeats_of_the_same_prompts_make_it_no_narrower():
     answers = [generated(rng, f"prose-{number}") for number in range(12)]
     once, thrice = judge_acceptance(CELL, answers), judge_acceptance(CELL, answers * 3)
     assert thrice.overall.interval == once.overall.interval
+    assert thrice.overall.prompts == {id_: (3 * y, 3 * x) for id_, (y, x) in once.overall.prompts.items()}
     assert thrice.overall.verify_steps == 3 * once.overall.verify_steps
 
 

@@ -74,18 +74,28 @@ def test_an_acceptance_that_falls_with_concurrency_is_an_alarm():
     assert "from C1 to C16, over 4 prompts" in finding
 
 
-def test_a_small_fall_with_concurrency_is_scatter():
-    answers = [generated(random.Random(n), f"prose-{n}", tokens=257) for n in range(4)]
-    fewer = [generated(random.Random(n), f"prose-{n}", tokens=257, mean=0.57) for n in range(4)]
-    assert judge_under_load(CELL, [Loaded(measured(1, answers)), Loaded(measured(16, fewer))]).ok
+def with_steps(concurrency: int, *steps: int) -> Measurement:
+    """Answers of 257 tokens in so many verify steps, without further counts."""
+    answers = [
+        Answer(f"prose-{number}", (), "words", "length", 257, {"spec_verify_ct": count})
+        for number, count in enumerate(steps)
+    ]
+    return measured(concurrency, answers)
+
+
+def test_a_fall_of_8_percent_with_concurrency_is_scatter_and_one_of_15_is_not():
+    low = Loaded(with_steps(1, 100, 130, 115, 90))
+    assert judge_under_load(CELL, [low, Loaded(with_steps(16, 108, 141, 124, 97))]).ok
+    report = judge_under_load(CELL, [low, Loaded(with_steps(16, 118, 153, 135, 106))])
+    assert "x0.85" in report.findings[0]
 
 
 def test_a_fall_on_prompts_that_disagree_is_undecided():
-    low = [generated(random.Random(n), f"prose-{n}", tokens=257, mean=0.7) for n in range(3)]
-    high = [*low[:2], generated(random.Random(9), "prose-2", tokens=257, mean=0.1)]
-    report = judge_under_load(CELL, [Loaded(measured(1, low)), Loaded(measured(16, high))])
+    low, high = with_steps(1, 100, 100, 100), with_steps(16, 100, 100, 200)
+    report = judge_under_load(CELL, [Loaded(low), Loaded(high)])
     assert report.ok
-    assert any("too few prompts to say" in text for text in report.undecided)
+    (doubt,) = [text for text in report.undecided if "acceptance falls with concurrency: x0.75" in text]
+    assert doubt.endswith("too few prompts to say")
 
 
 def test_loads_of_other_lengths_have_no_prompts_in_common_and_need_disjoint_intervals():
