@@ -130,32 +130,27 @@ class AcceptanceReport:
     def accept_length(self) -> float | None:
         return self.overall.accept_length
 
-    def head(self) -> str:
-        """The figure with its interval, in one line."""
+    def _figure(self) -> str:
         length = self.accept_length
         if length is None:
-            return f"{self.cell_id}: no accept length"
+            return "no accept length"
         interval = self.overall.interval
         floor = "no floor" if self.floor is None else f"floor {self.floor:.2f}"
         between = "" if interval is None else f"{interval.low:.2f} to {interval.high:.2f}; "
         return (
-            f"{self.cell_id}: accept length {length:.2f} tokens a verify step ({between}{floor}; "
+            f"accept length {length:.2f} tokens a verify step ({between}{floor}; "
             f"{self.overall.completion_tokens} tokens, {self.overall.verify_steps} steps)"
         )
 
     def message(self) -> str:
-        """The figure, the findings, then the figures by kind."""
+        """What is wrong or undecided first, for reports quote the first line; then the figures, overall and by kind."""
         kinds = ", ".join(f"{kind} {counts.accept_length or 0:.2f}" for kind, counts in sorted(self.by_kind.items()))
-        undecided = [f"  - {self.undecided}"] if self.undecided else []
-        return "\n".join(
-            [
-                self.head(),
-                *(f"  - {text}" for text in self.findings),
-                *undecided,
-                *([f"  by kind: {kinds}"] if kinds else []),
-                *([f"  steps by accepted drafts: {_shares(self.overall.histogram)}"] if self.overall.histogram else []),
-            ]
-        )
+        said = [*self.findings, *([self.undecided] if self.undecided else []), self._figure()]
+        if kinds:
+            said.append(f"by kind: {kinds}")
+        if self.overall.histogram:
+            said.append(f"steps by accepted drafts: {_shares(self.overall.histogram)}")
+        return f"{self.cell_id}: " + "\n  ".join(said)
 
     def figures(self) -> dict[str, object]:
         """All of it as the store keeps it."""

@@ -103,14 +103,13 @@ class LoadReport:
         return not self.findings
 
     def message(self) -> str:
-        """The figures by load in one line, then what was found."""
+        """What is wrong or undecided first, for reports quote the first line; then the figures by load."""
         loads = ", ".join(
             f"{name} {report.overall.interval or f'{report.accept_length or 0:.2f}'}"
             for name, report in self.by_load.items()
         )
-        lines = (*self.findings, *self.undecided, *self.notes)
-        head = f"{self.cell_id}: accept length under load: {loads or 'not measured'}"
-        return "\n".join([head, *(f"  - {text}" for text in lines)])
+        figures = f"accept length under load: {loads or 'not measured'}"
+        return f"{self.cell_id}: " + "\n  ".join([*self.findings, *self.undecided, figures, *self.notes])
 
     def figures(self) -> dict[str, object]:
         """All of it as the store keeps it."""

@@ -126,9 +126,10 @@ def test_the_figures_hold_interval_and_histogram_by_kind():
     assert figures["kinds"]["code"]["interval"] is None
 
 
-def test_a_finding_comes_before_the_figures_by_kind():
+def test_a_finding_comes_before_the_figures():
     lines = judge_acceptance(cell(), [answer(24, 23)]).message().splitlines()
-    assert lines[1].startswith("  - no draft token was ever accepted")
+    assert lines[0].startswith("eagle-s3-k1-d4: no draft token was ever accepted")
+    assert lines[1].startswith("  accept length 1.04 tokens a verify step")
 
 
 def test_a_cell_without_speculation_has_no_accept_length_and_no_finding():

@@ -182,7 +182,8 @@ def test_the_baseline_keeps_tokens_and_steps_by_prompt(store):
 def test_a_void_load_is_undecided_not_passed():
     report = judge_under_load(CELL, [Loaded(load(1, 0.6, void="looping"))])
     assert report.ok and report.undecided == ("C1: void, not judged: looping",)
-    assert report.message().startswith("eagle-s3-k1-d4: accept length under load: not measured")
+    lines = report.message().splitlines()
+    assert lines == [f"eagle-s3-k1-d4: {report.undecided[0]}", "  accept length under load: not measured"]
 
 
 def test_the_figures_hold_each_load_and_its_change(store):
