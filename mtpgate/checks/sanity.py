@@ -2,16 +2,19 @@
 
 Looping text raises acceptance and tokens/s, so an answer that fails here must not count as a speed. Thresholds are
 chosen so that ordinary text cannot reach them: a list repeats its frame, but not the very same tokens 12 times in a
-row. A model that loops by itself loops in the reference cell too: :func:`not_in_reference` leaves those out.
+row. A model that loops by itself loops in the reference cell too: :func:`not_in_reference` leaves those out, which
+says whose fault it is. It does not make the answer fit to be counted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtpgate.checks.answers import finish_reason
+from mtpgate.checks.answers import Answers, finish_reason
+from mtpgate.checks.counts import count
 from mtpgate.load.measurement import RequestRecord
 
 STUCK_TOKENS = 24
@@ -27,7 +30,9 @@ REPLACEMENT = "\ufffd"
 """What invalid bytes decode to. An answer cut inside a character ends in some, at most 3 (UTF-8 has 4 bytes)."""
 CUT_CHARACTER = 3
 
-What = Literal["empty", "invalid_text", "stuck_token", "loop", "token_count", "finish_reason"]
+LOGPROBS = ("output_token_logprobs", "input_token_logprobs")
+
+What = Literal["empty", "invalid_text", "stuck_token", "loop", "token_count", "length", "finish_reason", "nan"]
 
 
 @dataclass(frozen=True)
@@ -50,6 +55,24 @@ def check_record(record: RequestRecord) -> tuple[SanityFinding, ...]:
         record.output_ids,
         counted=record.output_tokens,
         finish_reason=finish_reason(record.meta),
+        meta=record.meta,
+    )
+
+
+def check_answers(given: Answers) -> tuple[SanityFinding, ...]:
+    """Findings of answers that were not streamed."""
+    return tuple(
+        finding
+        for answer in given.answers.values()
+        for finding in check_output(
+            answer.prompt_id,
+            answer.text,
+            answer.output_ids,
+            counted=answer.output_tokens,
+            finish_reason=answer.finish_reason,
+            asked=given.max_new_tokens,
+            meta=answer.meta,
+        )
     )
 
 
@@ -61,8 +84,15 @@ def check_output(
     counted: int,
     finish_reason: str,
     allowed_reasons: Sequence[str] = ("length", "stop"),
+    asked: int | None = None,
+    meta: Mapping[str, object] | None = None,
 ) -> tuple[SanityFinding, ...]:
-    """Findings of one answer; ``counted`` is the server's ``completion_tokens``."""
+    """Findings of one answer.
+
+    ``counted``: its tokens as the server counted them, in a stream by its last event; ``asked``: ``max_new_tokens``,
+    None if that is checked elsewhere; ``meta``: its ``meta_info``, whose own count and log-probabilities are looked at.
+    """
+    meta = meta or {}
     problems: list[tuple[What, str]] = []
     if counted == 0 or (counted > 1 and not text.strip()):
         problems.append(("empty", f"{counted} tokens, text {text[:40]!r}"))
@@ -73,9 +103,31 @@ def check_output(
         problems.append(loop)
     if output_ids and len(output_ids) != counted:
         problems.append(("token_count", f"{len(output_ids)} token ids, completion_tokens {counted}"))
+    in_meta = count(meta, "completion_tokens")
+    if in_meta is not None and in_meta != counted:
+        problems.append(("token_count", f"the stream ended at {counted} tokens, meta_info says {in_meta}"))
+    if asked is not None and (counted > asked or (finish_reason == "length" and counted != asked)):
+        problems.append(("length", f"{counted} tokens of {asked} that were asked for, ended by {finish_reason!r}"))
     if finish_reason not in allowed_reasons:
         problems.append(("finish_reason", f"{finish_reason!r} instead of {' or '.join(allowed_reasons)}"))
+    problems += _not_finite(meta)
     return tuple(SanityFinding(prompt_id, what, detail) for what, detail in problems)
+
+
+def _not_finite(meta: Mapping[str, object]) -> Iterable[tuple[What, str]]:
+    """Log-probabilities that are no numbers: the logits were NaN. JSON has no NaN, so they arrive as null too."""
+    for name in LOGPROBS:
+        rows = meta.get(name)
+        values = [row[0] for row in rows if isinstance(row, list | tuple) and row] if isinstance(rows, list) else []
+        # The first input token has none.
+        judged = values[1:] if name.startswith("input") else values
+        wrong = [position for position, value in enumerate(judged) if not _finite(value)]
+        if wrong:
+            yield "nan", f"{len(wrong)} of {len(judged)} {name} are no finite numbers, the first at {wrong[0]}"
+
+
+def _finite(value: object) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def find_loop(tokens: Sequence[int]) -> tuple[What, str] | None:

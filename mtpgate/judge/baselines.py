@@ -14,13 +14,14 @@ import math
 import os
 import re
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
 from mtpgate.load.measurement import Measurement
 from mtpgate.matrix.cell import Workload
@@ -68,6 +69,8 @@ class BaselineLaunch(BaseModel):
     repeats: tuple[float, ...] = Field(min_length=1)
     """Tokens/s of each repeat."""
     accept_length: float | None = None
+    accept_counts: Mapping[str, tuple[int, int]] | None = None
+    """Tokens and verify steps by prompt, summed over the repeats; None without speculation, or if not kept."""
     ttft_p50_seconds: float | None = None
     tpot_p50_seconds: float | None = None
 
@@ -120,6 +123,7 @@ class BaselineStore:
             tokens_per_second=round(speed, 4),
             repeats=tuple(round(repeat.output_tokens_per_second, 4) for repeat in measurement.repeats),
             accept_length=_rounded(measurement.accept_length),
+            accept_counts=prompt_counts(record for repeat in measurement.repeats for record in repeat.records) or None,
             ttft_p50_seconds=_rounded(measurement.ttft_p50_seconds),
             tpot_p50_seconds=_rounded(measurement.tpot_p50_seconds),
         )

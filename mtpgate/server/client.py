@@ -72,6 +72,11 @@ class ServerClient:
                     raise
             self._sleep(pause_seconds)
 
+    def complete(self, body: Mapping[str, object], timeout: float = GENERATE_SECONDS) -> dict[str, Any]:
+        """The decoded answer of ``/v1/completions`` (not streamed)."""
+        where = "/v1/completions"
+        return self._json(self._call("POST", where, timeout, body), f"POST {where}")
+
     def tokenize(self, text: str, *, add_special_tokens: bool = True, timeout: float = CONTROL_SECONDS) -> list[int]:
         """Token ids of ``text`` by the server's own tokenizer."""
         body = {"prompt": text, "add_special_tokens": add_special_tokens}

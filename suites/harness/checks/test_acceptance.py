@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mtpgate.checks.acceptance import judge_acceptance
 from mtpgate.checks.answers import Answer
 from mtpgate.matrix.cell import Cell, Speculation
+from suites.harness.checks.answering import answer_of, meta_of
 
 EAGLE = Speculation("EAGLE", num_steps=3, eagle_topk=1, num_draft_tokens=4)
 
@@ -38,12 +41,31 @@ def test_the_rate_comes_from_the_counts_of_drafts():
     assert report.overall.accept_rate == pytest.approx(60 / 90)
 
 
-@pytest.mark.parametrize(("floor", "ok"), [(2.0, True), (2.9, True), (3.01, False)])
-def test_the_floor_of_the_cell_counts(floor, ok):
-    report = judge_acceptance(cell(floor), [answer(90, 30)])
-    assert report.ok is ok
-    if not ok:
-        assert "accept length 3.00 is below the cell's floor of 3.01" in report.message()
+SPREAD = [answer(91, 30 + 3 * (number % 3), f"prose-{number}") for number in range(9)]  # 2.5 to 3.0, mean 2.76
+
+
+@pytest.mark.parametrize(("floor", "state"), [(2.0, "ok"), (2.5, "ok"), (2.7, "undecided"), (2.8, "undecided")])
+def test_the_floor_is_met_only_if_all_of_the_interval_is_above_it(floor, state):
+    report = judge_acceptance(cell(floor), SPREAD)
+    assert report.ok
+    assert ("ok" if report.undecided is None else "undecided") == state
+    if report.undecided:
+        assert f"the floor of {floor:.2f} lies inside the interval" in report.message()
+
+
+def test_it_is_below_the_floor_only_if_all_of_the_interval_is():
+    report = judge_acceptance(cell(3.2), SPREAD)
+    assert not report.ok and report.undecided is None
+    assert "accept length 2.76 is below the cell's floor of 3.20, and so is all of its interval" in report.message()
+
+
+def test_a_single_prompt_cannot_decide_about_the_floor():
+    report = judge_acceptance(cell(2.0), [answer(90, 30), answer(90, 30)])
+    assert report.ok and "a single prompt has no interval" in report.undecided
+
+
+def test_without_a_floor_nothing_is_undecided():
+    assert judge_acceptance(cell(), [answer(90, 30)]).undecided is None
 
 
 @pytest.mark.parametrize(("tokens", "steps"), [(24, 23), (24, 24), (64, 63)])
@@ -80,6 +102,34 @@ def test_more_tokens_a_step_than_the_drafts_allow_are_a_finding():
     assert judge_acceptance(cell(), [answer(25, 6)]).ok
     report = judge_acceptance(cell(), [answer(26, 6)])
     assert "26 tokens in 6 verify steps is more than the 4 a step" in report.message()
+
+
+def test_a_server_that_counts_the_bonus_token_as_a_draft_is_caught():
+    right = [answer_of([1, 0, 2, 3, 1, 0] * 3, prompt=f"prose-{number}") for number in range(4)]
+    assert judge_acceptance(cell(), right).ok
+    wrong = [replace(item, meta=item.meta | meta_of([2, 1, 3, 4, 2, 1] * 3, num_steps=4)) for item in right]
+    text = judge_acceptance(cell(1.2), wrong).message()
+    assert "the counts are wrong, and so is any accept length made of them (4 of 4 answers)" in text
+    assert "18 verify steps and 39 correct drafts make 57 tokens, and the prefill 1; the answer has 40" in text
+
+
+def test_the_histogram_is_summed_and_shown_as_shares():
+    report = judge_acceptance(cell(), [answer_of([3, 0, 0, 1]), answer_of([3, 3, 0, 0], prompt="code-1")])
+    assert report.overall.histogram == (4, 1, 0, 3)
+    assert "steps by accepted drafts: 0: 50%, 1: 12%, 2: 0%, 3: 38%" in report.message()
+
+
+def test_the_figures_hold_interval_and_histogram_by_kind():
+    figures = judge_acceptance(cell(1.2), [answer_of([3, 0, 0, 1]), answer_of([3, 3, 0, 0], prompt="code-1")]).figures()
+    assert figures["kinds"]["code"]["histogram"] == [2, 0, 0, 2]
+    assert figures["interval"][0] <= figures["accept_length"] <= figures["interval"][1]
+    assert figures["kinds"]["code"]["interval"] is None
+
+
+def test_a_finding_comes_before_the_figures():
+    lines = judge_acceptance(cell(), [answer(24, 23)]).message().splitlines()
+    assert lines[0].startswith("eagle-s3-k1-d4: no draft token was ever accepted")
+    assert lines[1].startswith("  accept length 1.04 tokens a verify step")
 
 
 def test_a_cell_without_speculation_has_no_accept_length_and_no_finding():

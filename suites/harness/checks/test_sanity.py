@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
+
 import pytest
 
-from mtpgate.checks.sanity import SanityFinding, check_output, check_record, find_loop, not_in_reference
+from mtpgate.checks.answers import Answer, Answers
+from mtpgate.checks.sanity import (
+    SanityFinding,
+    check_answers,
+    check_output,
+    check_record,
+    find_loop,
+    not_in_reference,
+)
 from mtpgate.load.measurement import Arrival, RequestRecord
 
 
@@ -79,6 +90,37 @@ def test_a_record_is_checked_by_its_own_fields():
     assert [str(finding).split(":")[:2] for finding in check_record(record)] == [
         ["list-3", " invalid_text"],
         ["list-3", " finish_reason"],
+    ]
+
+
+def test_a_stream_that_ends_at_another_count_than_meta_info_is_found():
+    meta = {"finish_reason": {"type": "length"}, "completion_tokens": 3}
+    record = RequestRecord("list-3", 0, 0.0, (Arrival(1.0, 2),), 1.0, 4, 2, "ab", meta, output_ids=(1, 2))
+    (finding,) = check_record(record)
+    assert str(finding) == "list-3: token_count: the stream ended at 2 tokens, meta_info says 3"
+
+
+@pytest.mark.parametrize(
+    ("tokens", "reason", "expected"),
+    [(4, "length", []), (3, "stop", []), (4, "stop", []), (3, "length", ["length"]), (5, "length", ["length"])],
+)
+def test_an_answer_has_the_length_that_its_finish_reason_says(tokens, reason, expected):
+    assert findings(ids=tuple(range(tokens)), finish_reason=reason, asked=4) == expected
+
+
+@pytest.mark.parametrize("value", [None, math.nan, -math.inf])
+def test_log_probabilities_that_are_no_numbers_are_found(value):
+    rows = [[-0.5, 7, None], [value, 8, None]]
+    assert findings(meta={"output_token_logprobs": rows}) == ["nan"]
+    assert findings(meta={"input_token_logprobs": rows}) == ["nan"]
+    assert findings(meta={"input_token_logprobs": [[None, 7, None], [-0.5, 8, None]]}) == []
+
+
+def test_answers_are_checked_with_what_was_asked():
+    short = Answer("list-3", (1, 2), "ab", "length", 2, {})
+    given = Answers("batch", {"list-3": short, "list-4": replace(short, prompt_id="list-4", finish_reason="stop")}, 4)
+    assert [str(finding) for finding in check_answers(given)] == [
+        "list-3: length: 2 tokens of 4 that were asked for, ended by 'length'"
     ]
 
 

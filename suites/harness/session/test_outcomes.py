@@ -63,6 +63,32 @@ def test_a_slower_server_fails_against_its_recorded_baseline(suite: Any) -> None
     assert "step time moved" in record.message
 
 
+def test_the_acceptance_is_judged_at_each_concurrency_and_kept(suite: Any) -> None:
+    ended = suite.run("-m", "acceptance or throughput", "--cell", "eagle-s3-k1-d4")
+    (row,) = ended.run.cells
+    assert [record.check for record in row.checks] == ["acceptance", *["throughput"] * 3, "acceptance"]
+    assert ended.check("eagle-s3-k1-d4", "acceptance").state == "passed", ended.output
+    assert row.acceptance["histogram"] and row.acceptance["accept_length"]
+    assert list(row.acceptance["under_load"]["by_load"]) == ["C1", "C4"]
+    assert row.acceptance["under_load"]["by_load"]["C4"]["requests"] == 3 * 4
+
+
+def test_the_acceptance_asked_alone_makes_a_short_load_of_its_own(suite: Any) -> None:
+    ended = suite.run("-m", "acceptance", "--cell", "eagle-s3-k1-d4")
+    (row,) = ended.run.cells
+    assert [record.state for record in row.checks] == ["passed", "passed"], ended.output
+    assert row.acceptance["under_load"]["by_load"]["C4"]["requests"] == 4
+
+
+def test_drafts_that_got_worse_than_the_baseline_fail_acceptance(suite: Any) -> None:
+    only = ("-m", "acceptance or throughput", "--cell", "eagle-s3-k1-d4")
+    assert suite.run(*only, "--record-baselines", behaviour={**FAST, "accept_length": 3.0}).code == 0
+    worse = suite.run(*only, behaviour={**FAST, "accept_length": 2.0})
+    record = worse.check("eagle-s3-k1-d4", "acceptance")
+    assert (worse.code, record.state) == (1, "failed"), worse.output
+    assert "acceptance fell from" in record.message
+
+
 def test_a_failed_check_keeps_the_launch_out_of_the_baselines(suite: Any) -> None:
     wrong = {"answers": "wrong_speculative"}
     ended = suite.run("--record-baselines", "--cell", "eagle-s1-k1-d2", behaviour=wrong)
@@ -109,7 +135,7 @@ def test_a_waiver_of_a_check_with_several_tests_is_used_when_one_of_them_fails(s
     waivers = suite.waivers([waiver(cell="eagle-s1-k1-d2", check="throughput", message=" C1: regression")])
     ended = suite.run(*only, f"--known-bad={waivers}", behaviour={"tokens_per_second": 200.0})
     states = [record.state for row in ended.run.cells for record in row.checks]
-    assert sorted(states) == ["failed", "known_bad"], ended.output
+    assert sorted(states) == ["failed", "known_bad", "passed"], ended.output
 
 
 def test_wrong_tokens_of_the_speculative_cells_fail_parity_there_and_only_there(suite: Any) -> None:

@@ -1,0 +1,98 @@
+"""What the gate makes of loads whose answers are not sane."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from fixtures.baselines import Gate
+from mtpgate.checks.answers import Answer, Answers
+from mtpgate.judge.acceptance import Loaded
+from mtpgate.judge.baselines import BaselineStore
+from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
+from mtpgate.matrix.cell import Cell, Speculation, Workload
+from mtpgate.report.store import Store
+
+CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
+FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
+
+
+def load(cell: str, *answers: tuple[int, ...], meta: dict[str, Any] | None = None) -> Measurement:
+    known = {"finish_reason": {"type": "length"}, **(meta or {})}
+    records = tuple(
+        RequestRecord(f"prose-{n}", 0, 0.0, (), 1.0, 4, len(ids), "some words", known, None, ids)
+        for n, ids in enumerate(answers)
+    )
+    repeat = Repeat(records, 0.0, 1.0, 40.0, (), (), None)
+    return Measurement(cell, "C1", 1, 4, 32, (repeat,), 40.0, None, 0.1, 0.02)
+
+
+def parity(*ids: int) -> Answers:
+    return Answers("batch", {"prose-0": Answer("prose-0", ids, "words", "length", len(ids))}, len(ids))
+
+
+@pytest.fixture
+def gate(tmp_path: Any) -> Gate:
+    plan = SimpleNamespace(reference=SimpleNamespace(id="nomtp"), matrix=SimpleNamespace(minimum_effect=0.1))
+    return Gate(
+        launched=SimpleNamespace(cell=CELL),
+        server=None,
+        prepared=SimpleNamespace(plan=plan),
+        baselines=BaselineStore(tmp_path / "baselines"),
+        store=Store(tmp_path / "out"),
+        progress=None,
+        figures=1,
+        loads={},
+        answers={},
+        records=True,
+    )
+
+
+def test_sane_answers_are_fit_to_be_counted(gate):
+    assert gate.insane(load(CELL.id, FINE, FINE)) is None
+
+
+def test_a_loop_is_the_cells_own_fault_if_the_reference_has_none(gate):
+    gate.loads["nomtp", "C1"] = Loaded(load("nomtp", FINE, FINE))
+    found = gate.insane(load(CELL.id, FINE, STUCK))
+    assert found.own
+    assert "so their speed does not count (1 findings):\nprose-1: stuck_token" in found.text
+
+
+def test_a_loop_that_the_reference_has_too_is_no_fault_and_no_speed_either(gate):
+    gate.loads["nomtp", "C1"] = Loaded(load("nomtp", FINE, STUCK))
+    found = gate.insane(load(CELL.id, FINE, STUCK))
+    assert not found.own
+    assert "1 findings, and neither are the reference's to the same prompts" in found.text
+
+
+def test_without_the_reference_a_loop_counts_as_the_cells_own(gate):
+    assert gate.insane(load(CELL.id, STUCK)).own
+
+
+def test_a_cell_whose_parity_answers_loop_has_no_speed_though_its_load_is_sane(gate):
+    gate.answers.update({("nomtp", "batch"): parity(*FINE), (CELL.id, "batch"): parity(*STUCK)})
+    found = gate.insane(load(CELL.id, FINE))
+    assert found.own and "prose-0: stuck_token" in found.text
+    gate.answers["nomtp", "batch"] = parity(*STUCK)
+    assert gate.insane(load(CELL.id, FINE)) is None
+
+
+def test_a_void_load_is_stored_as_void_whatever_its_speed(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: SimpleNamespace(matrix="m", cell=CELL.id, workload="C1"))
+    verdict = gate.judge(replace(load(CELL.id, STUCK), void="the answers are not sane"), Workload(1, 4, 32, 1))
+    assert verdict.state == "void" and not verdict.green
+    (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
+    assert '"verdict_state": "void"' in line and '"void": "the answers are not sane"' in line
+
+
+def test_a_load_with_wrong_counts_becomes_no_baseline(gate):
+    counts = {"spec_verify_ct": 20, "spec_num_correct_drafts": 31}
+    measurement = load(CELL.id, FINE, meta=counts)
+    gate.loads[CELL.id, "C1"] = Loaded(measurement)
+    said = gate.record_if_asked(measurement, Workload(1, 4, 32, 1))
+    assert said.startswith("not recorded as a baseline: C1: the counts are wrong")
+    assert not list(gate.store.root.parent.glob("baselines/**/*.jsonl"))
