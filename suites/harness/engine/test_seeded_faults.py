@@ -73,6 +73,7 @@ def test_a_wrongly_accepted_token_fails_parity_and_nothing_of_the_reference(suit
 
 
 # Everything but the verify step is left alone, so the reference, which has none, stays sound.
+@pytest.mark.seeded_answers
 @pytest.mark.parametrize("fault", ["cache:stale_kv", "verify:drop_bonus"])
 def test_an_answer_that_a_verify_step_spoils_fails_parity_singly_and_in_a_batch(suite: Suite, fault: str) -> None:
     code, output = suite.run("-m", "parity", "--fault", fault)
@@ -83,6 +84,7 @@ def test_an_answer_that_a_verify_step_spoils_fails_parity_singly_and_in_a_batch(
     assert suite.check("parity", "nomtp").state == "passed", output
 
 
+@pytest.mark.seeded_answers
 @pytest.mark.parametrize("fault", ["cache:mix_slots", "forward:nan"])
 def test_what_befalls_a_request_in_company_only_fails_parity_in_the_batch(suite: Suite, fault: str) -> None:
     code, output = suite.run("-m", "parity", "--fault", fault)
@@ -93,6 +95,7 @@ def test_what_befalls_a_request_in_company_only_fails_parity_in_the_batch(suite:
     assert suite.check("parity", "nomtp").state == "passed", output
 
 
+@pytest.mark.seeded_answers
 def test_a_draft_head_of_random_weights_fails_acceptance_and_keeps_parity(suite: Suite) -> None:
     code, output = suite.run("-m", "parity or acceptance", "--fault", "draft_weights:random")
     record = suite.check("acceptance")
