@@ -36,7 +36,8 @@ def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, 
         if behaviour.tokens_per_second or (request.get("stream") and count > LONG):
             time.sleep(size / (behaviour.tokens_per_second or LONG_TOKENS_PER_SECOND))
         answer.extend(size)
-        stopped = None if behaviour.probes == "ignores_stop" else answer.stop(parameters)
+        unstoppable = behaviour.probes == "ignores_stop" and not answer.forced
+        stopped = None if unstoppable else answer.stop(parameters)
         if request.get("rid") in standin.aborted and behaviour.probes != "ignores_abort":
             stopped = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
         last = stopped is not None or number == len(sizes) - 1
