@@ -70,12 +70,16 @@ def look(server: Asked, info: Mapping[str, Any]) -> Facts:
     """The facts of a server from its ``/server_info`` and ``/v1/models``."""
     state: Mapping[str, Any] = next(iter(info.get("internal_states") or ()), {})
     running = info.get("max_running_requests") or state.get("effective_max_running_requests_per_dp")
-    below = _number(info.get("max_req_input_len"))
+    # 0.5.23 refuses an input of exactly that length already ("506 tokens exceeds ... 506 tokens").
+    longest = [below - 1] if (below := _number(info.get("max_req_input_len"))) else []
     data = server.models().get("data") or [{}]
+    context = _number(data[0].get("max_model_len") or info.get("context_length"))
+    if longest and context is not None:
+        # It counts the draft tokens of a verify step, and the one that is asked for, as part of the context.
+        longest.append(context - (_number(info.get("speculative_num_draft_tokens")) or 0) - 1)
     return Facts(
-        context_length=_number(data[0].get("max_model_len") or info.get("context_length")),
-        # 0.5.23 refuses an input of exactly that length already ("506 tokens exceeds ... 506 tokens").
-        longest_input=None if below is None else below - 1,
+        context_length=context,
+        longest_input=min(longest, default=None),
         max_running_requests=_number(running),
         eos_id=_eos_id(Path(str(info.get("model_path") or ""))),
         exact=info.get("dtype") in EXACT_TYPES,

@@ -329,5 +329,6 @@ def test_facts_come_from_the_server_and_the_models_files(tmp_path: Path) -> None
     (tmp_path / "generation_config.json").write_text(json.dumps({"eos_token_id": [EOS, 258]}))
     info = {"max_req_input_len": 122, "max_running_requests": 16, "dtype": "float32", "model_path": str(tmp_path)}
     assert look(FakeServer(), info) == Facts(128, 121, 16, EOS, exact=True)
+    assert look(FakeServer(), {**info, "speculative_num_draft_tokens": 9}).longest_input == 128 - 9 - 1
     narrow = {"dtype": "bfloat16", "internal_states": [{"effective_max_running_requests_per_dp": 48}]}
     assert look(FakeServer(), narrow) == Facts(128, None, 48, None, exact=False)
