@@ -83,8 +83,9 @@ class Cell:
     """The smallest accept length (tokens a verify step, bonus included) that the matrix accepts."""
     waivers: tuple[Waiver, ...] = ()
 
-    def waiver_for(self, check: str) -> Waiver | None:
-        return next((waiver for waiver in self.waivers if waiver.covers(self.id, check)), None)
+    def waivers_for(self, check: str) -> tuple[Waiver, ...]:
+        """The waivers of a check: one excuses one failure, and a check may have several."""
+        return tuple(waiver for waiver in self.waivers if waiver.covers(self.id, check))
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import contextlib
 import functools
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
@@ -204,12 +204,18 @@ def _measurement_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
 
 def _excused(row: Row) -> list[tuple[CheckRecord, WaiverRecord, list[str]]]:
     """The known-bad checks of a cell with their waivers; those that only followed from one are named with it."""
-    waivers = {waiver.check: waiver for waiver in row.cell.info.waivers}
+    waivers = row.cell.info.waivers
     records = row.records("known_bad")
-    own = [record for record in records if record.check in waivers] or list(records)
+    own = [record for record in records if any(waiver.check == record.check for waiver in waivers)] or list(records)
     also = list(dict.fromkeys(record.check for record in records if record not in own))
-    unknown = WaiverRecord(check="", reason="no waiver is recorded")
-    return [(record, waivers.get(record.check, unknown), also if record is own[0] else []) for record in own]
+    return [(record, _waiver_of(record, waivers), also if record is own[0] else []) for record in own]
+
+
+def _waiver_of(record: CheckRecord, waivers: Sequence[WaiverRecord]) -> WaiverRecord:
+    """The waiver that excused a check: its message begins with the reason."""
+    of_check = [waiver for waiver in waivers if waiver.check == record.check]
+    named = [waiver for waiver in of_check if record.message.startswith(f"known bad: {waiver.reason}")]
+    return next(iter(named or of_check), WaiverRecord(check="", reason="no waiver is recorded"))
 
 
 def _seen(record: CheckRecord) -> str:

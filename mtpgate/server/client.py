@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import requests
@@ -130,6 +132,44 @@ class ServerClient:
         except ValueError as error:
             raise ServerError(f"POST {self.base_url}/generate: not JSON: {_excerpt(response.text)}") from error
 
+    def chat(self, body: Mapping[str, object], timeout: float = GENERATE_SECONDS) -> dict[str, Any]:
+        """The decoded answer of ``/v1/chat/completions`` (not streamed)."""
+        where = "/v1/chat/completions"
+        return self._json(self._call("POST", where, timeout, body), f"POST {where}")
+
+    def models(self) -> dict[str, Any]:
+        """The answer of ``/v1/models``: under ``data`` what is served, with ``max_model_len``."""
+        return self._json(self._call("GET", "/v1/models", CONTROL_SECONDS), "GET /v1/models")
+
+    def loads(self) -> list[dict[str, Any]] | None:
+        """What each rank of the schedulers has to do, as ``/v1/loads`` tells it; None where there is no such thing."""
+        try:
+            answer = self._json(self._call("GET", "/v1/loads?include=core", CONTROL_SECONDS), "GET /v1/loads")
+        except ServerError as error:
+            if error.status == 404:
+                return None
+            raise
+        loads = answer.get("loads")
+        if not isinstance(loads, list) or not all(isinstance(load, dict) for load in loads):
+            raise ServerError(f"GET {self.base_url}/v1/loads: no list of loads in {_excerpt(str(answer))}")
+        return loads
+
+    def abort(self, rid: str) -> None:
+        """Give up the request that was sent with ``rid``."""
+        self._call("POST", "/abort_request", CONTROL_SECONDS, {"rid": rid})
+
+    @contextlib.contextmanager
+    def stream(
+        self, body: Mapping[str, object], timeout: float = GENERATE_SECONDS
+    ) -> Iterator[Iterator[dict[str, Any]]]:
+        """The events of a streamed ``/generate``; leaving the context cuts the connection.
+
+        ``timeout``: seconds without a byte.
+        """
+        where = f"POST {self.base_url}/generate"
+        with self._call("POST", "/generate", timeout, {**body, "stream": True}, stream=True) as response:
+            yield _events(response, where)
+
     def _answers(self, path: str, timeout: float) -> bool:
         try:
             self._call("GET", path, timeout)
@@ -146,11 +186,13 @@ class ServerClient:
                     raise
         return self._json(self._call("GET", paths[-1], timeout), f"GET {paths[-1]}")
 
-    def _call(self, method: str, path: str, timeout: float, body: Any = None) -> requests.Response:
+    def _call(
+        self, method: str, path: str, timeout: float, body: Any = None, *, stream: bool = False
+    ) -> requests.Response:
         where = f"{method} {self.base_url}{path}"
         try:
             response = self._session.request(
-                method, self.base_url + path, json=body, timeout=(CONNECT_SECONDS, timeout)
+                method, self.base_url + path, json=body, timeout=(CONNECT_SECONDS, timeout), stream=stream
             )
         except requests.RequestException as error:
             raise ServerError(f"{where}: {type(error).__name__}: {_excerpt(str(error))}") from error
@@ -168,6 +210,21 @@ class ServerClient:
         if not isinstance(answer, dict):
             raise ServerError(f"{where} at {self.base_url}: expected an object, got {_excerpt(str(answer))}")
         return answer
+
+
+def _events(response: requests.Response, where: str) -> Iterator[dict[str, Any]]:
+    try:
+        for line in response.iter_lines():
+            data = line.removeprefix(b"data: ").strip()
+            if data and data != b"[DONE]":
+                event = json.loads(data)
+                if not isinstance(event, dict) or "error" in event:
+                    raise ServerError(f"{where}: expected an event of an answer, got {_excerpt(str(event))}")
+                yield event
+    except requests.RequestException as error:
+        raise ServerError(f"{where}: {type(error).__name__}: {_excerpt(str(error))}") from error
+    except ValueError as error:
+        raise ServerError(f"{where}: an event that is not JSON: {error}") from error
 
 
 def _excerpt(text: str) -> str:

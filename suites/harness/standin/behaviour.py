@@ -70,6 +70,12 @@ class Behaviour:
     ``wrong_speculative`` (the same, with speculation only) | ``cut`` (the stream ends in the middle)."""
     answer: dict[str, object] = field(default_factory=dict)
     """Overrides of the parts of every answer of ``/generate`` that is not streamed; null leaves the part out."""
+    dies_of: tuple[str, ...] = ()
+    """Inputs that end it, as they do the real 0.5.23, instead of being refused: ``empty``, ``beyond``, ``negative``."""
+    probes: str = "right"
+    """``right`` | ``other_second`` (a prompt asked again is answered otherwise) | ``ignores_stop`` |
+    ``never_idle`` (``/v1/loads`` tells of a request for good) | ``ignores_abort`` | ``refuses_nothing`` |
+    ``deaf`` (after an abort ``/health`` says 200, and ``/generate`` makes no tokens)."""
     tokens_per_second: float | None = None
     """Of one request; None: as fast as it can."""
     accept_length: float = 2.0

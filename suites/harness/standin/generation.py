@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from answers import Model, decode, encode, steps
+from requesting import tokens_of
 
 if TYPE_CHECKING:
     from server import StandIn
+
+LONG = 200
+LONG_TOKENS_PER_SECOND = 500.0
+"""Of streams above ``LONG`` tokens: there must be time to give them up."""
 
 
 def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -19,20 +25,25 @@ def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, 
     behaviour = standin.behaviour
     speculative = standin.launch.speculative
     parameters = request.get("sampling_params") or {}
-    prompt = list(request["input_ids"]) if "input_ids" in request else encode(request["text"])
+    prompt = tokens_of(request)
     count = int(parameters.get("max_new_tokens", 128))
     wrong = behaviour.answers == "wrong" or (behaviour.answers == "wrong_speculative" and speculative)
-    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None)
+    wrong = wrong or (behaviour.probes == "other_second" and standin.seen_before(prompt))
+    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None, forced=forced(parameters))
     sizes = list(steps(count, behaviour.accept_length, standin.launch.num_steps if speculative else None))
     identifier = uuid.uuid4().hex
     for number, size in enumerate(sizes):
-        if behaviour.tokens_per_second:
-            time.sleep(size / behaviour.tokens_per_second)
+        if behaviour.tokens_per_second or (request.get("stream") and count > LONG):
+            time.sleep(size / (behaviour.tokens_per_second or LONG_TOKENS_PER_SECOND))
         answer.extend(size)
-        last = number == len(sizes) - 1
+        unstoppable = behaviour.probes == "ignores_stop" and not answer.forced
+        stopped = None if unstoppable else answer.stop(parameters)
+        if request.get("rid") in standin.aborted and behaviour.probes != "ignores_abort":
+            stopped = {"type": "abort", "message": "Aborted", "status_code": None, "err_type": None}
+        last = stopped is not None or number == len(sizes) - 1
         meta: dict[str, Any] = {
             "id": identifier,
-            "finish_reason": {"type": "length", "length": count} if last else None,
+            "finish_reason": (stopped or {"type": "length", "length": count}) if last else None,
             "prompt_tokens": len(prompt),
             "weight_version": "default",
             "num_retractions": 0,
@@ -48,16 +59,29 @@ def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, 
             meta["weight_versions"] = [{"version": "default", "start": 0, "end": len(answer.output)}]
             meta["e2e_latency"] = time.time() - began
             if speculative:
-                meta |= speculation(standin, len(answer.output), sizes)
+                meta |= speculation(standin, len(answer.output), sizes[: number + 1])
         if request.get("return_logprob"):
             meta |= answer.probabilities(request)
-        yield {"text": decode(answer.output), "output_ids": list(answer.output), "meta_info": meta}
+        yield {"text": answer.text, "output_ids": list(answer.output), "meta_info": meta}
+        if last:
+            return
+
+
+def forced(parameters: dict[str, Any]) -> list[int]:
+    """The answer that a JSON schema leaves: the first value of its enum."""
+    if "json_schema" not in parameters:
+        return []
+    values = json.loads(parameters["json_schema"]).get("enum") or [{}]
+    return encode(json.dumps(values[0]))
 
 
 class _Answer:
     """The tokens of one answer with their log-probabilities."""
 
-    def __init__(self, prompt: list[int], wrong_at: int | None) -> None:
+    def __init__(self, prompt: list[int], wrong_at: int | None, forced: list[int]) -> None:
+        self.forced = forced
+        self.hidden = 0
+        """Characters of the stop string, which the text leaves out."""
         self.prompt = prompt
         self.wrong_at = wrong_at
         self.model = Model(prompt)
@@ -69,10 +93,37 @@ class _Answer:
         for _ in range(size):
             ranked = self.model.top()
             token = ranked[1][1] if len(self.output) == self.wrong_at else ranked[0][1]
+            if self.forced and len(self.output) < len(self.forced):
+                token = self.forced[len(self.output)]
             self.logprobs.append([self.model.logprob(token), token, None])
             self.top.append([[logprob, known, None] for logprob, known in ranked])
             self.output.append(token)
             self.model.push(token)
+
+    @property
+    def text(self) -> str:
+        text = decode(self.output)
+        return text[: len(text) - self.hidden]
+
+    def stop(self, parameters: dict[str, Any]) -> dict[str, Any] | None:
+        """The finish reason, if the answer has reached its end; what a step yielded beyond it is dropped."""
+        if self.forced:
+            if len(self.output) < len(self.forced):
+                return None
+            self.output = self.output[: len(self.forced)]
+            return {"type": "stop", "matched": None}
+        strings = parameters.get("stop") or []
+        tokens = [] if parameters.get("ignore_eos") else parameters.get("stop_token_ids") or []
+        for length in range(1, len(self.output) + 1) if strings or tokens else ():
+            text = decode(self.output[:length])
+            found = next((string for string in strings if string in text), None)
+            if found is None and self.output[length - 1] not in tokens:
+                continue
+            self.hidden = len(found or "x")
+            matched = self.output[length - 1] if found is None else found
+            self.output = self.output[:length]
+            return {"type": "stop", "matched": matched}
+        return None
 
     def probabilities(self, request: dict[str, Any]) -> dict[str, Any]:
         """As SGLang: from ``logprob_start_len`` on, the first of them without a value."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import time
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from answers import encode
 from generation import generation
 from loglines import log
+from requesting import CONTEXT_LENGTH, deadly, refusal
 
 from reports import model_info, server_info
 
@@ -68,6 +70,7 @@ class Handler(BaseHTTPRequestHandler):
             "/get_model_info": lambda: self.send(200, model_info(standin)),
             "/v1/models": lambda: self.send(200, {"object": "list", "data": [openai_model(standin)]}),
             "/flush_cache": self.flush_cache,
+            "/v1/loads": lambda: self.send(200, loads(standin)),
         }
         if path in routes and not (standin.behaviour.old_endpoints_only and path in new_names):
             routes[path]()
@@ -82,6 +85,7 @@ class Handler(BaseHTTPRequestHandler):
             "/tokenize": self.tokenize,
             "/v1/tokenize": self.tokenize,
             "/generate": self.generate,
+            "/abort_request": self.abort,
             "/v1/completions": lambda request: self.openai(request, request["prompt"], "text_completion"),
             "/v1/chat/completions": self.chat,
         }
@@ -103,11 +107,19 @@ class Handler(BaseHTTPRequestHandler):
 
     def tokenize(self, request: dict[str, Any]) -> None:
         tokens = encode(request["prompt"])
-        self.send(200, {"tokens": tokens, "count": len(tokens), "max_model_len": 2048})
+        self.send(200, {"tokens": tokens, "count": len(tokens), "max_model_len": CONTEXT_LENGTH})
+
+    def abort(self, request: dict[str, Any]) -> None:
+        self.server.standin.aborted.add(request.get("rid"))
+        self.send_text(200, "")
 
     def chat(self, request: dict[str, Any]) -> None:
+        if not request["messages"]:
+            message = "Messages cannot be empty."
+            error = {"object": "error", "message": message, "type": "BadRequestError", "param": None, "code": 400}
+            return self.send(400, error)
         prompt = "\n".join(str(message["content"]) for message in request["messages"])
-        self.openai(request, prompt, "chat.completion")
+        return self.openai(request, prompt, "chat.completion")
 
     def flush_cache(self) -> None:
         if self.server.flush_refusals > 0:
@@ -117,14 +129,31 @@ class Handler(BaseHTTPRequestHandler):
 
     def generate(self, request: dict[str, Any]) -> None:
         standin = self.server.standin
+        why = None if standin.behaviour.probes == "refuses_nothing" else refusal(request)
+        if why is not None:
+            return self.send(400, {"error": {"message": why}})
         standin.count_request()
+        kind = deadly(request)
+        if kind is not None:
+            standin.maybe_die_of(kind)
+            return self.send(400, {"error": {"message": f"the stand-in refuses such a prompt ({kind})"}})
+        if standin.behaviour.probes == "deaf" and standin.aborted:
+            return self.send(503, {"error": {"message": "the stand-in was told to make no more tokens"}})
         if self.misbehaves():
             return None
+        with standin.running():
+            return self.answer(request)
+
+    def answer(self, request: dict[str, Any]) -> None:
+        standin = self.server.standin
         if request.get("stream"):
             return self.stream(generation(standin, request), cut=standin.behaviour.answers == "cut")
         if isinstance(request.get("text"), list):
             # A batch; the real server runs it at once, this one prompt by prompt.
             return self.send(200, [self.last_state({**request, "text": text}) for text in request["text"]])
+        samples = (request.get("sampling_params") or {}).get("n", 1)
+        if samples > 1:
+            return self.send(200, [self.last_state(request) for _ in range(samples)])
         return self.send(200, self.last_state(request))
 
     def last_state(self, request: dict[str, Any]) -> dict[str, Any]:
@@ -198,5 +227,23 @@ def openai_model(standin: StandIn) -> dict[str, Any]:
         "owned_by": "sglang",
         "root": name,
         "parent": None,
-        "max_model_len": 2048,
+        "max_model_len": CONTEXT_LENGTH,
     }
+
+
+def loads(standin: StandIn) -> dict[str, Any]:
+    """As ``/v1/loads?include=core``, without most of its figures."""
+    busy = standin.in_flight + (standin.behaviour.probes == "never_idle")
+    now = time.time()
+    load = {
+        "timestamp": now,
+        "dp_rank": 0,
+        "num_running_reqs": busy,
+        "num_waiting_reqs": 0,
+        "num_used_tokens": 32 * busy,
+        "num_total_tokens": 32 * busy,
+        "max_total_num_tokens": 65536,
+        "max_running_requests": 48,
+    }
+    stamp = datetime.datetime.fromtimestamp(now, datetime.UTC).isoformat()
+    return {"timestamp": stamp, "version": standin.behaviour.version, "loads": [load]}

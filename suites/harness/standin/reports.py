@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from requesting import MAX_INPUT
+
 if TYPE_CHECKING:
     from server import StandIn
 
@@ -46,6 +48,7 @@ def server_info(standin: StandIn) -> dict[str, Any]:
         **standin.arguments,
         "status": "ready",
         "max_total_num_tokens": 65536,
+        "max_req_input_len": MAX_INPUT,
         "startup_time": {**seconds, "cuda_graph": graphs, "tokenizer_e2e": 13.65},
         "internal_states": [state],
         "version": standin.behaviour.version,

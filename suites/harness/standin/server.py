@@ -7,12 +7,14 @@ described in ``behaviour.py``. Standard library only, starts in a tenth of a sec
 from __future__ import annotations
 
 import argparse
+import contextlib
 import ctypes
 import os
 import signal
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from typing import Any, NoReturn
 
 from behaviour import Behaviour, Death
@@ -94,6 +96,9 @@ class StandIn:
         )
         self.requests = 0
         self.counting = threading.Lock()
+        self.in_flight = 0
+        self.aborted: set[object] = set()
+        self.prompts: set[tuple[int, ...]] = set()
 
     def run(self) -> None:
         signal.signal(signal.SIGTERM, signal.SIG_IGN if self.behaviour.ignore_sigterm else leave)
@@ -133,6 +138,27 @@ class StandIn:
         death = self.behaviour.die
         if death is not None and death.phase == phase and phase != "serving":
             die(death, self.launch)
+
+    @contextlib.contextmanager
+    def running(self) -> Iterator[None]:
+        """Counts a request that is answered, for as long as it is."""
+        with self.counting:
+            self.in_flight += 1
+        try:
+            yield
+        finally:
+            with self.counting:
+                self.in_flight -= 1
+
+    def seen_before(self, prompt: list[int]) -> bool:
+        with self.counting:
+            seen = tuple(prompt) in self.prompts
+            self.prompts.add(tuple(prompt))
+            return seen
+
+    def maybe_die_of(self, kind: str) -> None:
+        if kind in self.behaviour.dies_of:
+            die(Death("serving"), self.launch, "IndexError: index out of range in self")
 
     def count_request(self) -> None:
         """Called at the begin of every answer; may be the last thing this process does."""

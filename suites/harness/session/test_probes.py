@@ -1,0 +1,97 @@
+"""Probes on the stand-in: what each fault of a server makes of them, and what a death leaves of the cell's tests."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mtpgate.checks.probes import DEADLY, PROBES
+from mtpgate.report.records import CheckRecord
+
+CELL = "nomtp"
+ONLY = ("-m", "serving", "--probes", "--cell", CELL)
+DIES = {"dies_of": ["empty", "beyond", "negative"]}
+
+
+def outcomes(ended: Any) -> dict[str, CheckRecord]:
+    """By the probe, or by the test's name where it is none."""
+    records = [record for row in ended.run.cells for record in row.checks]
+    return {_name(record.test_id): record for record in records}
+
+
+def _name(test_id: str) -> str:
+    test, _, parameters = test_id.rpartition("::")[2].partition("[")
+    return next((name for name in (*PROBES, *DEADLY) if parameters.endswith(f"{name}]")), test)
+
+
+def states(ended: Any) -> dict[str, str]:
+    return {name: record.state for name, record in outcomes(ended).items()}
+
+
+def waiver(probe: str) -> dict[str, object]:
+    message = rf"died while it was asked \({probe}\)"
+    return {"cell": CELL, "check": "serving", "reason": f"dies of {probe}", "message": message}
+
+
+def test_a_healthy_server_passes_all_probes(suite: Any) -> None:
+    ended = suite.run("-m", "serving", "--probes")
+    assert ended.code == 0, ended.output
+    usual = {*PROBES, "test_still_answers", "test_stops_cleanly"}
+    asked = {
+        row.info.id: {_name(record.test_id) for record in row.checks if record.state == "passed"}
+        for row in ended.run.cells
+    }
+    assert asked == {CELL: {*usual, *DEADLY}, "eagle-s1-k1-d2": usual, "eagle-s3-k1-d4": usual}
+    assert "token id -1 is refused (HTTP 400)" in outcomes(ended)["negative-token"].message
+
+
+def test_without_the_option_no_probe_is_asked(suite: Any) -> None:
+    ended = suite.run("-m", "serving", "--cell", CELL, behaviour=DIES)
+    assert ended.code == 0, ended.output
+    assert states(ended) == {"test_still_answers": "passed", "test_stops_cleanly": "passed"}
+
+
+def test_a_fault_fails_its_probe_and_no_other(suite: Any) -> None:
+    ended = suite.run(*ONLY, behaviour={"probes": "ignores_stop"})
+    found = outcomes(ended)
+    assert {name for name, record in found.items() if record.state == "failed"} == {"stop-string", "end-of-text"}
+    assert found["stop-string"].message.startswith("stop-string: stop string ")
+    assert "Traceback" not in ended.output
+
+
+def test_a_server_that_a_probe_killed_is_launched_again_for_what_follows(suite: Any) -> None:
+    """With a waiver for one of the deaths, which excuses no other."""
+    waivers = suite.waivers([waiver("empty-prompt")])
+    ended = suite.run(*ONLY, f"--known-bad={waivers}", behaviour=DIES)
+    found = outcomes(ended)
+    assert ended.code == 1
+    assert {name: record.state for name, record in found.items() if record.state != "passed"} == {
+        "empty-prompt": "known_bad",
+        "token-beyond-vocabulary": "failed",
+        "negative-token": "failed",
+    }
+    assert "the server died while it was asked (empty-prompt): " in found["empty-prompt"].message
+    assert "  server.log:" in found["empty-prompt"].message
+    assert "  server-2.log:" in found["token-beyond-vocabulary"].message
+    logs = sorted(path.name for path in (ended.out / "cells" / CELL).glob("server*.log"))
+    assert logs == ["server-2.log", "server-3.log", "server-4.log", "server.log"]
+    assert not suite.processes()
+
+
+def test_each_death_is_excused_by_its_own_waiver(suite: Any) -> None:
+    waivers = suite.waivers([waiver(probe) for probe in DEADLY])
+    ended = suite.run(*ONLY, f"--known-bad={waivers}", behaviour=DIES)
+    assert ended.code == 0, ended.output
+    assert {name: state for name, state in states(ended).items() if state != "passed"} == dict.fromkeys(
+        DEADLY, "known_bad"
+    )
+    page = (ended.out / "index.html").read_text()
+    assert all(f"dies of {probe}" in page for probe in DEADLY)
+
+
+def test_a_waiver_whose_death_does_not_happen_any_more_is_red(suite: Any) -> None:
+    waivers = suite.waivers([waiver(probe) for probe in ("empty-prompt", "negative-token")])
+    ended = suite.run(*ONLY, f"--known-bad={waivers}", behaviour={"dies_of": ["empty"]})
+    record = outcomes(ended)["test_stops_cleanly"]
+    assert (ended.code, record.state) == (1, "fixed"), ended.output
+    assert "dies of negative-token" in record.message
+    assert "dies of empty-prompt" not in record.message
