@@ -12,7 +12,7 @@ from mtpgate.checks.control import Control, calibrate, table_of
 from mtpgate.checks.forcing import TOP, Force, forcing
 from mtpgate.checks.margins import agreeing, judge
 from mtpgate.checks.parity import ParityReport, compare_answers, parity_messages
-from mtpgate.checks.sanity import SanityFinding, check_output, not_in_reference
+from mtpgate.checks.sanity import check_answers, not_in_reference
 from mtpgate.load.prompts import Prompt
 from mtpgate.matrix.cell import Cell
 from mtpgate.report.store import Store
@@ -118,21 +118,7 @@ def _findings(cell: Cell, answers: dict[tuple[str, str], Answers], reference: st
     """Answers that no model gives, and the reference did not give either."""
     findings = []
     for composition in COMPOSITIONS:
-        there = () if cell.is_reference else _insane(answers[reference, composition])
-        new = not_in_reference(_insane(answers[cell.id, composition]), there)
+        there = () if cell.is_reference else check_answers(answers[reference, composition])
+        new = not_in_reference(check_answers(answers[cell.id, composition]), there)
         findings += [f"{composition}: {finding}" for finding in new]
     return findings
-
-
-def _insane(given: Answers) -> list[SanityFinding]:
-    return [
-        finding
-        for answer in given.answers.values()
-        for finding in check_output(
-            answer.prompt_id,
-            answer.text,
-            answer.output_ids,
-            counted=answer.output_tokens,
-            finish_reason=answer.finish_reason,
-        )
-    ]
