@@ -83,7 +83,7 @@ class _Verdict:
     def _told(self, best: Finding, evidence: tuple[Evidence, ...]) -> Diagnosis:
         numbers = wording.numbers(best.text) if best.kind.startswith(("oom_", "not_enough")) else {}
         budget = self._budget(best, numbers)
-        occupied = self._occupied_by_others(best, budget)
+        occupied = self._occupied_by_others(best, budget, numbers)
         if occupied:
             best = replace(best, kind="gpu_occupied")
         scene = self._scene(best)
@@ -130,13 +130,15 @@ class _Verdict:
             (f"{silent[0]} is the only rank that does not complain: its GPU is occupied.",) if len(silent) == 1 else ()
         )
 
-    def _occupied_by_others(self, best: Finding, budget: Budget) -> tuple[str, ...]:
+    def _occupied_by_others(self, best: Finding, budget: Budget, numbers: Mapping[str, float]) -> tuple[str, ...]:
         """What says that the memory was short before anything of this launch was on the GPU; empty if it was not."""
         rank = budget.rank(best.rank)
         total = (rank.total if rank else None) or self.context.gpu_total_gib
         before = rank.before_load if rank else None
         if best.kind not in MEMORY_KINDS or not total or before is None or before >= FREE_SHARE * total:
             return ()
+        if "in_use" in numbers and total - numbers["in_use"] - numbers.get("free", 0.0) < (1 - FREE_SHARE) * total:
+            return ()  # The process that failed has the memory itself.
         where = f"{best.rank}: " if best.rank else ""
         return (f"{where}{before:.1f} of {total:.1f} GiB were free before the load; another process has the rest.",)
 

@@ -133,6 +133,16 @@ def test_memory_that_another_process_has_is_no_fault_of_the_fraction() -> None:
     assert found.advice.text[0] == "TP1: 40.0 of 95.0 GiB were free before the load; another process has the rest."
 
 
+def test_memory_that_the_process_itself_has_is_not_another_s() -> None:
+    oom = f"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 7.50 GiB. {SIZES}"
+    lines = [
+        f"{STAMP} Load weight begin. avail mem=21.85 GB",
+        f"{STAMP} Scheduler hit an exception: Traceback (most recent call last):",
+        f"{oom} Including non-PyTorch memory, this process has 92.67 GiB memory in use.",
+    ]
+    assert diagnose_lines(lines).kind == "oom_weights"
+
+
 def test_a_soft_watchdog_ends_nothing() -> None:
     ready = [f"{STAMP} {line}" for line in BEGUN["serving"]]
     soft = f"{STAMP} Scheduler watchdog timeout (self.watchdog_timeout=300, self.soft=True)"
