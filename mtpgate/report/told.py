@@ -10,14 +10,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from mtpgate.report.memory import ALIKE_GIB
+from mtpgate.report.ranks import grouped, ranges
 from mtpgate.server.budget import Budget, RankBudget
 from mtpgate.server.diagnosis import Diagnosis
 from mtpgate.server.timeline import PhaseSpan, Timeline
 
 CONTRACT = ("phase", "kind", "rank", "numbers", "advice", "not_advice", "evidence")
 MORE = ("summary", "budget", "unmatched")
-EQUAL_GIB = 0.05
-"""Ranks whose figures differ by less are told as one."""
 
 
 def as_json(found: Diagnosis, timeline: Timeline) -> dict[str, Any]:
@@ -62,7 +62,10 @@ def budget_table(budget: Budget) -> Table | None:
     ranks = [rank for rank in budget.ranks if rank.before_load is not None]
     if not ranks:
         return None
-    groups = _groups(ranks)
+    groups = [
+        (ranges([rank.rank or "all" for rank in alike]), min(alike, key=lambda rank: rank.left or 0.0))
+        for alike in grouped(ranks, _figures, ALIKE_GIB)
+    ]
     rows: dict[str, list[str]] = {}
     for at, (_, rank) in enumerate(groups):
         figures = {"before load": rank.before_load, **dict(rank.segments()), "wanted": rank.wanted}
@@ -84,24 +87,8 @@ def budget_table(budget: Budget) -> Table | None:
 _LAST = ("other", "left", "wanted")
 
 
-def _groups(ranks: list[RankBudget]) -> list[tuple[str, RankBudget]]:
-    """Ranks with equal figures together: ``TP0, TP2, TP3`` and ``TP1``."""
-    groups: list[tuple[list[str], RankBudget]] = []
-    for rank in ranks:
-        like = next((group for group in groups if _equal(group[1], rank)), None)
-        if like is None:
-            groups.append(([rank.rank or "all"], rank))
-        else:
-            like[0].append(rank.rank or "all")
-    return [
-        (names[0] if len(names) == 1 else f"{names[0]} and {len(names) - 1} like it", rank) for names, rank in groups
-    ]
-
-
-def _equal(one: RankBudget, other: RankBudget) -> bool:
-    first, second = dict(one.segments()), dict(other.segments())
-    same = first.keys() == second.keys() and (one.wanted is None) == (other.wanted is None)
-    return same and all(abs(first[name] - second[name]) <= EQUAL_GIB for name in first)
+def _figures(rank: RankBudget) -> dict[str, float | None]:
+    return {**dict(rank.segments()), "wanted": rank.wanted}
 
 
 def _phases(spans: tuple[PhaseSpan, ...]) -> Table:

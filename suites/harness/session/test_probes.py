@@ -55,6 +55,8 @@ def test_a_fault_fails_its_probe_and_no_other(suite: Any) -> None:
     found = outcomes(ended)
     assert {name for name, record in found.items() if record.state == "failed"} == {"stop-string", "end-of-text"}
     assert found["stop-string"].message.startswith("stop-string: stop string ")
+    # A repetition without the option would not ask what failed.
+    assert "--probes" in ended.run.info.options
     assert "Traceback" not in ended.output
 
 
