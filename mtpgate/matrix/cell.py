@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime
 import fnmatch
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 ArgumentValue = str | int | float | bool
@@ -56,12 +56,19 @@ class Waiver:
     until: datetime.date | None = None
     matrix: str | None = None
     """A shell-style pattern over matrix names; None is every matrix."""
+    test: str | None = None
+    """A shell-style pattern over a test's names: its function, workload or probe; None is every test of the check."""
 
     def applies_to(self, matrix_name: str) -> bool:
         return self.matrix is None or fnmatch.fnmatchcase(matrix_name, self.matrix)
 
     def covers(self, cell_id: str, check: str) -> bool:
         return self.check == check and fnmatch.fnmatchcase(cell_id, self.cell)
+
+    def concerns(self, test_names: Iterable[str]) -> bool:
+        """Whether it is about a test of these names; one that is not asked can neither need nor outlive it."""
+        test = self.test
+        return test is None or any(fnmatch.fnmatchcase(name, test) for name in test_names)
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,7 @@ class WaiverRow(FileModel):
     check: Check
     reason: Text
     matrix: Text | None = None
+    test: Text | None = None
     kind: Kind | None = None
     phase: Phase | None = None
     message: Annotated[str, AfterValidator(_regex)] | None = None
