@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from mtpgate.checks.answers import Answer, Answers, Composition
+from mtpgate.checks.answers import Answer, Answers
 from mtpgate.checks.control import Control, calibrate, table_of
 from mtpgate.checks.forcing import TOP, forcing
 from mtpgate.checks.logprobs import Position, forced_positions, output_positions
@@ -60,7 +60,7 @@ PROMPTS = {f"prose-{number}": [number, 7, number * 3] for number in range(12)}
 TEXTS = {name: str(prompt) for name, prompt in PROMPTS.items()}
 
 
-def ask(toy: Toy, composition: Composition = "single", wrong: dict[str, int] | None = None) -> Answers:
+def ask(toy: Toy, composition: str = "single", wrong: dict[str, int] | None = None) -> Answers:
     given = {name: toy.answer(name, prompt, (wrong or {}).get(name)) for name, prompt in PROMPTS.items()}
     return Answers(composition, given, LENGTH)
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 import pytest
 
 from mtpgate.errors import UsageError
-from mtpgate.load.prompts import DISTINCT_TOKENS, KINDS, first_prompts, kind_of, load_prompts, parity_prompts
+from mtpgate.load.prompts import (
+    DISTINCT_TOKENS,
+    KINDS,
+    filling_prompts,
+    first_prompts,
+    kind_of,
+    load_prompts,
+    parity_prompts,
+)
 
 
 def by_bytes(text: str) -> list[int]:
@@ -67,10 +75,19 @@ def test_a_tokenizer_without_tokens_is_refused():
 def test_parity_prompts_cover_kinds_and_lengths():
     prompts = parity_prompts()
     lengths = [len(prompt.text.encode()) for prompt in prompts]
-    assert len({prompt.id for prompt in prompts}) == len(prompts) == 12
+    assert len({prompt.id for prompt in prompts}) == len(prompts) == 16
     assert {prompt.kind for prompt in prompts} == {"short", *KINDS}
-    assert min(lengths) >= 1 and min(lengths) < 5 and 256 < max(lengths) < 320
+    assert min(lengths) >= 1 and min(lengths) < 5 and 384 < max(lengths) < 448
     assert all(kind_of(prompt.id) == prompt.kind for prompt in prompts)
+
+
+def test_a_batch_is_filled_up_with_other_prompts_of_mixed_lengths():
+    more = filling_prompts(12)
+    assert filling_prompts(5) == more[:5]
+    assert len({prompt.text for prompt in (*parity_prompts(), *more)}) == 16 + 12
+    assert len({prompt.id for prompt in (*parity_prompts(), *more)}) == 16 + 12
+    assert {prompt.kind for prompt in more} == set(KINDS)
+    assert len({len(prompt.text) for prompt in more}) > 3
 
 
 def test_first_prompts_refuse_to_send_one_twice():
