@@ -132,7 +132,10 @@ def test_answers_weighed_by_the_reference(
         for differing in reports
         for name in agreeing(differing, mine[differing.composition], parity.others(cell, differing.composition))
     }
-    wrong += [_alone(sorted(alone))] if alone else []
+    if alone and again.usable:
+        wrong.append(f"{', '.join(sorted(alone))} answered just so too: look at what these cells share")
+    elif alone:
+        wrong.append(_alone(sorted(alone)))
     if wrong and answers_alike(reports, mine, again.answers):
         wrong.append("Launched again, the reference answered just so: its first launch was the broken one")
     turned = [f"the reference itself left {again.turned} answers at a near-tie"] if again.turned else []
