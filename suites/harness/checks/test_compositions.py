@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from mtpgate.checks.compositions import all_compositions, compositions_of, graph_batch_limit
+from mtpgate.checks.compositions import (
+    all_compositions,
+    batch_prompts,
+    chunked_composition,
+    compositions_of,
+    graph_batch_limit,
+    long_tokens,
+)
+from mtpgate.load.prompts import Prompt, parity_prompts
 from mtpgate.matrix.cell import Cell
 
 
@@ -61,3 +69,43 @@ def test_the_reference_is_asked_all_that_any_cell_is_asked() -> None:
     asked = all_compositions(cells, 16)
     assert [one.size for one in asked] == [1, 16, 31, 32, 33, 7, 8, 9]
     assert all(set(compositions_of(one, 16)) <= set(asked) for one in cells)
+
+
+def test_further_batches_are_of_the_longest_prompt_the_shorter_half_and_others() -> None:
+    prompts = parity_prompts()
+    (asked,) = (batch_prompts(one, prompts) for one in compositions_of(cell(), 3) if one.size == 16)
+    lengths = [len(prompt.text) for prompt in asked]
+    assert len({prompt.id for prompt in asked}) == 16
+    assert lengths[0] == max(len(prompt.text) for prompt in prompts)
+    assert lengths[1:9] == sorted(len(prompt.text) for prompt in prompts)[:8]
+    assert not {prompt.id for prompt in asked[9:]} & {prompt.id for prompt in prompts}
+
+
+@pytest.mark.parametrize(
+    ("longest", "info", "tokens"),
+    [
+        (311, {"chunked_prefill_size": 8192, "context_length": 32768}, 10241),
+        (311, {"chunked_prefill_size": 8192}, 10241),
+        (311, {"chunked_prefill_size": 128, "context_length": 512}, None),  # It is chunked already.
+        (311, {"chunked_prefill_size": 8192, "context_length": 8192}, None),
+        (311, {"chunked_prefill_size": 65536}, None),
+        (311, {"chunked_prefill_size": -1}, None),
+        (311, {}, None),
+    ],
+)
+def test_a_long_prompt_is_made_where_none_would_be_chunked(longest: int, info: dict[str, int], tokens: int) -> None:
+    assert long_tokens(longest, info) == tokens
+
+
+def test_the_long_prompt_has_short_company() -> None:
+    long = Prompt("long-chunked", "long", "x" * 5000)
+    asked = batch_prompts(chunked_composition(), parity_prompts(), long)
+    assert [len(prompt.text) for prompt in asked] == [5000, 1, 4, 7]
+
+
+@pytest.mark.parametrize("prompts", [1, 2, 40])
+def test_a_batch_has_its_size_whatever_the_number_of_prompts(prompts: int) -> None:
+    own = tuple(Prompt(f"own-{number}", "own", "x" * (number + 1)) for number in range(prompts))
+    for one in compositions_of(cell(gpus=1, cuda_graph_max_bs=8), prompts):
+        asked = batch_prompts(one, own)
+        assert len({prompt.id for prompt in asked}) == len(asked) == (prompts if one.name == "single" else one.size)

@@ -12,6 +12,7 @@ from mtpgate.load.prompts import (
     first_prompts,
     kind_of,
     load_prompts,
+    long_prompt,
     parity_prompts,
 )
 
@@ -77,7 +78,7 @@ def test_parity_prompts_cover_kinds_and_lengths():
     lengths = [len(prompt.text.encode()) for prompt in prompts]
     assert len({prompt.id for prompt in prompts}) == len(prompts) == 16
     assert {prompt.kind for prompt in prompts} == {"short", *KINDS}
-    assert min(lengths) >= 1 and min(lengths) < 5 and 384 < max(lengths) < 448
+    assert min(lengths) >= 1 and min(lengths) < 5 and 256 < max(lengths) < 320
     assert all(kind_of(prompt.id) == prompt.kind for prompt in prompts)
 
 
@@ -88,6 +89,18 @@ def test_a_batch_is_filled_up_with_other_prompts_of_mixed_lengths():
     assert len({prompt.id for prompt in (*parity_prompts(), *more)}) == 16 + 12
     assert {prompt.kind for prompt in more} == set(KINDS)
     assert len({len(prompt.text) for prompt in more}) > 3
+
+
+@pytest.mark.parametrize("tokenize", [by_bytes, by_words_with_bos])
+@pytest.mark.parametrize("tokens", [100, 5000, 20_000])
+def test_a_long_prompt_has_as_many_tokens_as_wanted_and_few_more(tokenize, tokens):
+    found = len(tokenize(long_prompt(tokenize, tokens).text))
+    assert tokens <= found <= tokens * 1.25
+
+
+def test_a_long_prompt_needs_a_tokenizer_that_returns_tokens():
+    with pytest.raises(UsageError, match="no tokens"):
+        long_prompt(lambda text: [], 10)
 
 
 def test_first_prompts_refuse_to_send_one_twice():

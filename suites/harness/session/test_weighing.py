@@ -56,7 +56,7 @@ def test_a_divergence_has_the_references_word_on_it(suite: Any) -> None:
     ended = suite.run("-m", "parity", "--cell", CELLS[0], behaviour={"answers": "wrong_speculative"})
     record = weighed(ended, CELLS[0])
     assert (ended.code, record.state) == (1, "failed"), ended.output
-    assert "weighed by nomtp, launched again: single and batch: 0 of 16 answers equal the reference's" in record.message
+    assert "weighed by nomtp, launched again: single: 0 of 16 answers equal the reference's" in record.message
     assert "by the reference, launched again: the reference gave its token 77.9 % and this one 13.5 %" in record.message
     assert asked_first(ended, CELLS[0]).state == "failed"
     found = json.loads((ended.out / "cells" / CELLS[0] / "parity.json").read_text())["value"]
@@ -88,3 +88,14 @@ def test_what_was_not_compared_is_not_weighed(suite: Any) -> None:
     assert record.state == "blocked"
     assert "were not compared; see its parity check" in record.message
     assert not launched_again(ended)
+
+
+def test_a_prompt_longer_than_a_chunk_is_made_where_there_is_none(suite: Any) -> None:
+    chunks = {"server_info": {"chunked_prefill_size": 1024, "context_length": 2048}}
+    ended = suite.run("-m", "parity", "--cell", CELLS[0], behaviour=chunks)
+    assert ended.code == 0, ended.output
+    for cell in ("nomtp", CELLS[0]):
+        assert "1 prompts were prefilled in chunks (up to 1" in asked_first(ended, cell).message
+    assert "chunked: 4 of 4 answers equal the reference's" in asked_first(ended, CELLS[0]).message
+    usual = suite.run("-m", "parity", "--cell", CELLS[0])
+    assert "chunked prefill not seen: " in asked_first(usual, CELLS[0]).message
