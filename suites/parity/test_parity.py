@@ -50,7 +50,7 @@ def test_answers_as_the_reference(
         reports, ties, alone = _judged(cell, differing, client, parity)
     control = parity.control
     assert control is not None
-    parity.figures[cell.id] = _figures(parity, reports, ties, reach)
+    parity.figures[cell.id] = _figures(parity, reports, reach)
     store.write_json(cell.id, "parity", parity.figures[cell.id])
     what = f"{cell.id} against " + ("itself, asked again" if cell.is_reference else parity.reference.id)
     # What is wrong comes first: the report's first line quotes the begin of this.
@@ -123,9 +123,7 @@ def _ask(cell: Cell, client: ServerClient, parity: ParitySession, store: Store) 
             raise Blocked(f"not compared: the reference cell {parity.reference.id} gave no answers; see its checks")
 
 
-def _figures(
-    parity: ParitySession, reports: Sequence[ParityReport], ties: Sequence[str], reach: Reach
-) -> dict[str, object]:
+def _figures(parity: ParitySession, reports: Sequence[ParityReport], reach: Reach) -> dict[str, object]:
     """What the store has of a comparison."""
     control = parity.control
     assert control is not None
@@ -135,7 +133,7 @@ def _figures(
         "compositions": ", ".join(reach.in_flight),
         "tokens": sum(report.tokens for report in reports),
         "differences": sum(len(report.differences) for report in reports),
-        "near_ties": len(ties),
+        "near_ties": sum(report.near_ties for report in reports),
         "tolerance": control.tolerance,
         "chunked_prompts": reach.chunked,
         "reach": reach,
