@@ -4,6 +4,7 @@ pytest_plugins = [
     "fixtures.options",
     "fixtures.session",
     "fixtures.launches",
+    "fixtures.parity",
     "fixtures.outcomes",
     "fixtures.baselines",
     "fixtures.allure_results",

@@ -1,4 +1,4 @@
-"""The greedy answers of one launch to the parity prompts, each asked alone and all asked as one batch.
+"""The greedy answers of one launch to the parity prompts, each asked alone or all in flight together.
 
 The last bits of a logit depend on the shape of the batch it was computed in, so answers are only ever compared at
 equal composition: alone with alone, batch with batch.
@@ -6,18 +6,24 @@ equal composition: alone with alone, batch with batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Literal, TypeVar
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 from mtpgate.load.prompts import Prompt
 from mtpgate.server.client import ServerError
 
-Composition = Literal["single", "batch"]
 T = TypeVar("T")
 
 Generate = Callable[[Mapping[str, object]], object]
-"""Takes the JSON body of a ``/generate`` request (not streamed) and returns the decoded JSON of the answer."""
+"""Takes the JSON body of a ``/generate`` request (not streamed) and returns the decoded JSON of the answer. Is called
+from several threads at once."""
+
+START_SECONDS = 60.0
+"""For the threads of a batch to be there; a machine on which that takes longer is not fit to ask."""
 
 
 @dataclass(frozen=True)
@@ -38,24 +44,34 @@ class Answer:
 class Answers:
     """The answers of one launch at one composition, by prompt id."""
 
-    composition: Composition
+    composition: str
+    """The composition's name; ``single`` is one after the other."""
     answers: Mapping[str, Answer]
     max_new_tokens: int
+    in_flight: int = 1
+    """The most requests that had been sent and not been answered at one moment."""
+
+    def bare(self) -> Answers:
+        """Without the log-probabilities, which are many."""
+        answers = {
+            name: replace(answer, meta={key: item for key, item in answer.meta.items() if "logprobs" not in key})
+            for name, answer in self.answers.items()
+        }
+        return replace(self, answers=answers)
 
 
 def collect_answers(
     generate: Generate,
     prompts: Sequence[Prompt],
     *,
-    composition: Composition,
+    composition: str,
     max_new_tokens: int = 64,
     top_logprobs: int = 0,
 ) -> Answers:
     """Ask all prompts greedily, up to ``max_new_tokens`` or the model's end of text.
 
-    ``single``: one request after the other. ``batch``: one request that holds all prompts, in their order, so that the
-    server's batch is made of the same prompts in the same order each time. With ``top_logprobs`` the answers' ``meta``
-    tells so many of the likeliest tokens at each position.
+    ``single``: one request after the other. Any other composition: all at once, each a request of its own. With
+    ``top_logprobs`` the answers' ``meta`` tells so many of the likeliest tokens at each position.
 
     Raises:
         ServerError: the answer is not what ``/generate`` returns (the message quotes it).
@@ -64,18 +80,48 @@ def collect_answers(
     asked: dict[str, object] = {"sampling_params": {"temperature": 0, "max_new_tokens": max_new_tokens}}
     if top_logprobs:
         asked |= {"return_logprob": True, "top_logprobs_num": top_logprobs}
-    if composition == "single":
-        raw = [generate({"text": prompt.text, **asked}) for prompt in prompts]
-    else:
-        together = generate({"text": [prompt.text for prompt in prompts], **asked})
-        if not isinstance(together, list) or len(together) != len(prompts):
-            raise ServerError(f"expected a list of {len(prompts)} answers, got {str(together)[:240]}")
-        raw = together
+    bodies = [{"text": prompt.text, **asked} for prompt in prompts]
+    together = composition != "single" and len(bodies) > 1
+    timed = _at_once(generate, bodies) if together else [_timed(generate, body) for body in bodies]
+    pairs = zip(prompts, timed, strict=True)
     return Answers(
         composition=composition,
-        answers={prompt.id: answer_of(prompt.id, item) for prompt, item in zip(prompts, raw, strict=True)},
+        answers={prompt.id: answer_of(prompt.id, answer) for prompt, (_, _, answer) in pairs},
         max_new_tokens=max_new_tokens,
+        in_flight=most_in_flight((sent, answered) for sent, answered, _ in timed),
     )
+
+
+_Timed = tuple[float, float, object]
+"""When it was sent and answered, seconds on one clock, and the answer."""
+
+
+def _timed(generate: Generate, body: Mapping[str, object]) -> _Timed:
+    sent = time.monotonic()
+    answer = generate(body)
+    return sent, time.monotonic(), answer
+
+
+def _at_once(generate: Generate, bodies: Sequence[Mapping[str, object]]) -> list[_Timed]:
+    start = threading.Barrier(len(bodies))
+
+    def ask(body: Mapping[str, object]) -> _Timed:
+        start.wait(START_SECONDS)
+        return _timed(generate, body)
+
+    with ThreadPoolExecutor(len(bodies)) as pool:
+        return list(pool.map(ask, bodies))
+
+
+def most_in_flight(spans: Iterable[tuple[float, float]]) -> int:
+    """The most spans ``(sent, answered)`` that have a moment in common."""
+    # An answer that comes at the very moment of a send is out of its way.
+    changes = sorted(change for sent, answered in spans for change in ((sent, 1), (answered, -1)))
+    most = now = 0
+    for _, change in changes:
+        now += change
+        most = max(most, now)
+    return most
 
 
 def answer_of(prompt_id: str, raw: object) -> Answer:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 from mtpgate.checks.answers import Answers
-from mtpgate.checks.control import Control, largest_gap
+from mtpgate.checks.control import Control, is_unlikely, largest_gap
 from mtpgate.checks.forcing import Force
 from mtpgate.checks.logprobs import Position
 from mtpgate.checks.parity import Difference, ParityReport
@@ -47,22 +47,41 @@ def judge(
             continue
         found = answers.answers[difference.prompt_id]
         position = table[difference.position]
+        if is_unlikely(position, control.tolerance):
+            left.append(replace(difference, note=of_the_reference(position)))
+            continue
         gap = position.gap(found.output_ids[difference.position])
         weighed = _forced(force, difference, texts, found.output_ids)
         if isinstance(weighed, str):
-            left.append(
-                replace(difference, note=f"{_odds(position, found.output_ids[difference.position])}; {weighed}")
-            )
+            left.append(replace(difference, note=f"{odds(position, found.output_ids[difference.position])}; {weighed}"))
             continue
         worst, where = largest_gap(weighed[difference.position :])
         if gap.exact and gap.value <= control.tolerance and worst <= control.tolerance:
             ties.append(NearTie(difference.prompt_id, difference.position, gap.value, worst))
             continue
-        note = f"{_odds(position, found.output_ids[difference.position])}; near-ties end at {control.tolerance:.2g}"
+        note = f"{odds(position, found.output_ids[difference.position])}; near-ties end at {control.tolerance:.2g}"
         if worst > control.tolerance and where > 0:
             note += f"; by its own target's prefill the answer is wrong by {worst:.3g} at {difference.position + where}"
         left.append(replace(difference, note=note))
     return replace(report, differences=tuple(left), near_ties=len(ties)), tuple(ties)
+
+
+def without_ties(report: ParityReport, again: Answers, control: Control) -> ParityReport:
+    """As :func:`judge`, of the reference against itself, by its own log-probabilities alone."""
+    left: list[Difference] = []
+    for difference in report.differences:
+        table = control.tables.get(report.composition, {}).get(difference.prompt_id, ())
+        if difference.what != "token" or difference.position >= len(table):
+            left.append(difference)
+            continue
+        position, token = (
+            table[difference.position],
+            again.answers[difference.prompt_id].output_ids[difference.position],
+        )
+        gap = position.gap(token)
+        if not gap.exact or gap.value > control.tolerance:
+            left.append(replace(difference, note=odds(position, token)))
+    return replace(report, differences=tuple(left), near_ties=len(report.differences) - len(left))
 
 
 def _forced(
@@ -74,7 +93,12 @@ def _forced(
         return f"could not be weighed by teacher forcing: {error}"
 
 
-def _odds(position: Position, token: int) -> str:
+def of_the_reference(position: Position) -> str:
+    """What is said where the reference's own token cannot be right."""
+    return f"the reference's own token was not its best there (gap {position.gap(position.chosen[1])}): it is broken"
+
+
+def odds(position: Position, token: int) -> str:
     """Both tokens' probabilities by the reference."""
     logprob = position.logprob(token)
     best = f"the reference gave its token {_percent(position.top[0][0])}"

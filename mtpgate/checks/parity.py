@@ -13,12 +13,15 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from mtpgate.checks.answers import Answer, Answers, Composition
+from mtpgate.checks.answers import Answer, Answers
 from mtpgate.errors import UsageError
 
 SHOWN_DIFFERENCES = 3
 SHOWN_CHARACTERS = 240
 """Bounds of the diagnostics: enough to see what happened, short enough to be read."""
+
+DETAILED = 2
+"""Compositions whose differences are shown; a fault of every batch shows alike in each."""
 
 LEAD_CHARACTERS = 40
 """Equal text shown before the first difference."""
@@ -56,7 +59,7 @@ class Difference:
 class ParityReport:
     """What the comparison at one composition came to."""
 
-    composition: Composition
+    composition: str
     compared: int
     """Prompts compared."""
     tokens: int
@@ -94,7 +97,10 @@ class ParityReport:
 
 
 def parity_messages(reports: Iterable[ParityReport]) -> list[str]:
-    """What the reports say, those that differ first; reports that say the same are one (``single and batch: ...``)."""
+    """What the reports say, those that differ first; reports that say the same are one (``single and batch: ...``).
+
+    After the first DETAILED that differ, the others have their first line only.
+    """
     groups: list[list[ParityReport]] = []
     for report in sorted(reports, key=lambda report: report.ok):
         alike = next((group for group in groups if _outcome(group[0]) == _outcome(report)), None)
@@ -102,7 +108,12 @@ def parity_messages(reports: Iterable[ParityReport]) -> list[str]:
             groups.append([report])
         else:
             alike.append(report)
-    return [group[0].message(" and ".join(report.composition for report in group)) for group in groups]
+    messages = [group[0].message(_listed([report.composition for report in group])) for group in groups]
+    return [text if place < DETAILED else text.partition("\n")[0] for place, text in enumerate(messages)]
+
+
+def _listed(names: Sequence[str]) -> str:
+    return " and ".join(part for part in (", ".join(names[:-1]), names[-1]) if part)
 
 
 def _outcome(report: ParityReport) -> tuple[int, int, int, tuple[Difference, ...]]:
@@ -188,7 +199,7 @@ def _advice(report: ParityReport) -> str:
             "every prompt differs: the verify step accepts what the target would not choose, or the weights differ",
         ),
         (
-            report.composition == "batch",
+            report.composition != "single",
             "compare with the answers asked singly: if those agree, requests of one batch get into each other's way",
         ),
     )

@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count as numbers
+from itertools import cycle
 from pathlib import Path
 
 from mtpgate.errors import UsageError
@@ -27,6 +28,9 @@ DISTINCT_TOKENS = 8
 
 SHORTEST_START = 20
 """Lines with fewer characters (a closing brace) are no place to begin a prompt."""
+
+FILLING_CHARACTERS = (60, 12, 120, 30, 90)
+"""Lengths of the prompts that fill up a batch: mixed, and not in step with the seven kinds."""
 
 MANY_TRIES = 50
 """Beginnings tried in vain, for each prompt asked for, before the tokenizer is held to be unusable."""
@@ -56,9 +60,33 @@ def kind_of(prompt_id: str) -> str:
 
 
 def parity_prompts() -> tuple[Prompt, ...]:
-    """Twelve short prompts of several kinds and lengths (1 to about 310 bytes), always the same ones."""
+    """Sixteen prompts of several kinds and lengths (1 to about 310 bytes), always the same ones."""
     lines = (TEXTS / "parity.jsonl").read_text(encoding="utf-8").splitlines()
     return tuple(Prompt(**json.loads(line)) for line in lines)
+
+
+def filling_prompts(count: int) -> tuple[Prompt, ...]:
+    """``count`` further prompts as text, the kinds and FILLING_CHARACTERS taking turns, always the same ones."""
+    texts = zip(range(count), _beginnings(), cycle(FILLING_CHARACTERS), strict=False)
+    return tuple(Prompt(f"{kind}-fill-{number}", kind, text[:characters]) for number, (kind, text), characters in texts)
+
+
+def long_prompt(tokenize: Tokenize, tokens: int) -> Prompt:
+    """A prompt of at least ``tokens`` tokens and not many more: the texts of all kinds, over and over if need be.
+
+    Raises UsageError if the tokenizer returns no tokens.
+    """
+    text = "\n".join((TEXTS / "kinds" / f"{kind}.txt").read_text(encoding="utf-8") for kind in KINDS)
+    whole = len(tokenize(text))
+    if not whole:
+        raise UsageError("the tokenizer returned no tokens for a non-empty text")
+    # By the mean length of a token: the kinds differ, so the first guess may be short of it.
+    characters = tokens * len(text) // whole
+    while True:
+        found = (text * (characters // len(text) + 1))[:characters]
+        if len(tokenize(found)) >= tokens:
+            return Prompt("long-chunked", "long", found)
+        characters += max(characters // 16, 1)
 
 
 def load_prompts(tokenize: Tokenize, input_tokens: int, count: int) -> tuple[TokenPrompt, ...]:
@@ -106,7 +134,7 @@ def _cut(tokenize: Tokenize, text: str, input_tokens: int) -> tuple[int, ...]:
 def _beginnings() -> Iterator[tuple[str, str]]:
     """(kind, text from a beginning on), the kinds in turn, without end; later laps are told apart by a number."""
     sources = {kind: list(_rotations((TEXTS / "kinds" / f"{kind}.txt").read_text(encoding="utf-8"))) for kind in KINDS}
-    for number in count():
+    for number in numbers():
         lap_of_kinds, turn = divmod(number, len(KINDS))
         texts = sources[KINDS[turn]]
         lap, start = divmod(lap_of_kinds, len(texts))

@@ -88,6 +88,17 @@ class ServerClient:
             raise ServerError(f"POST {self.base_url}/tokenize: no list of token ids in {_excerpt(str(answer))}")
         return tokens
 
+    def detokenize(self, tokens: Sequence[int], timeout: float = CONTROL_SECONDS) -> str:
+        """The text of ``tokens`` by the server's own tokenizer, special tokens spelled out."""
+        if not tokens:
+            return ""
+        body = {"tokens": list(tokens), "skip_special_tokens": False}
+        answer = self._json(self._call("POST", "/detokenize", timeout, body), "POST /detokenize")
+        text = answer.get("text")
+        if not isinstance(text, str):
+            raise ServerError(f"POST {self.base_url}/detokenize: no text in {_excerpt(str(answer))}")
+        return text
+
     def generate(
         self,
         *,

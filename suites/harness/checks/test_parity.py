@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from mtpgate.checks.answers import Answer, Answers, Composition
+from mtpgate.checks.answers import Answer, Answers
 from mtpgate.checks.parity import SHOWN_CHARACTERS, compare_answers, parity_messages
 from mtpgate.errors import UsageError
 
 
-def answers(*contents: str, composition: Composition = "single", finish: str = "length", **named: str) -> Answers:
+def answers(*contents: str, composition: str = "single", finish: str = "length", **named: str) -> Answers:
     """Answers whose token ids are their characters."""
     texts = {f"prose-{number}": text for number, text in enumerate(contents)} | named
     return Answers(

@@ -5,7 +5,16 @@ from __future__ import annotations
 import pytest
 
 from mtpgate.errors import UsageError
-from mtpgate.load.prompts import DISTINCT_TOKENS, KINDS, first_prompts, kind_of, load_prompts, parity_prompts
+from mtpgate.load.prompts import (
+    DISTINCT_TOKENS,
+    KINDS,
+    filling_prompts,
+    first_prompts,
+    kind_of,
+    load_prompts,
+    long_prompt,
+    parity_prompts,
+)
 
 
 def by_bytes(text: str) -> list[int]:
@@ -67,10 +76,31 @@ def test_a_tokenizer_without_tokens_is_refused():
 def test_parity_prompts_cover_kinds_and_lengths():
     prompts = parity_prompts()
     lengths = [len(prompt.text.encode()) for prompt in prompts]
-    assert len({prompt.id for prompt in prompts}) == len(prompts) == 12
+    assert len({prompt.id for prompt in prompts}) == len(prompts) == 16
     assert {prompt.kind for prompt in prompts} == {"short", *KINDS}
     assert min(lengths) >= 1 and min(lengths) < 5 and 256 < max(lengths) < 320
     assert all(kind_of(prompt.id) == prompt.kind for prompt in prompts)
+
+
+def test_a_batch_is_filled_up_with_other_prompts_of_mixed_lengths():
+    more = filling_prompts(12)
+    assert filling_prompts(5) == more[:5]
+    assert len({prompt.text for prompt in (*parity_prompts(), *more)}) == 16 + 12
+    assert len({prompt.id for prompt in (*parity_prompts(), *more)}) == 16 + 12
+    assert {prompt.kind for prompt in more} == set(KINDS)
+    assert len({len(prompt.text) for prompt in more}) > 3
+
+
+@pytest.mark.parametrize("tokenize", [by_bytes, by_words_with_bos])
+@pytest.mark.parametrize("tokens", [100, 5000, 20_000])
+def test_a_long_prompt_has_as_many_tokens_as_wanted_and_few_more(tokenize, tokens):
+    found = len(tokenize(long_prompt(tokenize, tokens).text))
+    assert tokens <= found <= tokens * 1.25
+
+
+def test_a_long_prompt_needs_a_tokenizer_that_returns_tokens():
+    with pytest.raises(UsageError, match="no tokens"):
+        long_prompt(lambda text: [], 10)
 
 
 def test_first_prompts_refuse_to_send_one_twice():

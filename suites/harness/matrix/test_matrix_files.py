@@ -47,6 +47,7 @@ def test_a_minimal_matrix_loads(tmp_path: Path) -> None:
 def test_every_committed_matrix_loads() -> None:
     names = {load_matrix(path).name for path in MATRICES.glob("*.yaml") if path.name != "known_bad.yaml"}
     assert names == {"cpu-small", "rtx-pro-6000-dsv4-flash"}
+    assert {load_matrix(path).name for path in (MATRICES / "more").glob("*.yaml")} == {"cpu-small-bf16"}
 
 
 def test_an_unknown_key_is_named_with_file_line_key_and_the_nearest_known(faults_of) -> None:

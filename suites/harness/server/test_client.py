@@ -22,6 +22,12 @@ def test_text_and_token_ids_give_the_same_answer(start: Start) -> None:
     assert by_text["meta_info"]["completion_tokens"] == 8
 
 
+def test_tokens_turn_into_the_text_that_they_came_from(start: Start) -> None:
+    with start().client() as client:
+        assert client.detokenize(client.tokenize("grüße")) == "grüße"
+        assert client.detokenize([]) == ""
+
+
 def test_older_servers_are_asked_by_their_older_names(start: Start) -> None:
     server = start(old_endpoints_only=True)
     with server.client() as client:

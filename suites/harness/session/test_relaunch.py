@@ -7,11 +7,25 @@ from typing import Any
 
 import pytest
 
-from fixtures.launches import MOST_RELAUNCHES, Launched, StartupFailed
+from fixtures.launches import MOST_RELAUNCHES, Blocked, Launched, StartupFailed
 from mtpgate.matrix.cell import Cell
 from mtpgate.server.diagnose import diagnose_lines
 from mtpgate.server.launch import StartupFailure
 from mtpgate.server.timeline import Timeline
+
+FAILURE = StartupFailure(
+    cell_id="a-cell",
+    diagnosis=diagnose_lines(["RuntimeError: no more"]),
+    timeline=Timeline((), ()),
+    exit_code=1,
+    log_path=Path("server-2.log"),
+    seconds=3.0,
+    command=(),
+)
+
+
+def failing(number: int) -> Any:
+    raise FAILURE
 
 
 class Server:
@@ -58,21 +72,41 @@ def test_a_cell_that_every_probe_kills_is_given_up() -> None:
 
 
 def test_a_server_that_does_not_start_again_is_a_failure_of_the_cell() -> None:
-    failure = StartupFailure(
-        cell_id="a-cell",
-        diagnosis=diagnose_lines(["RuntimeError: no more"]),
-        timeline=Timeline((), ()),
-        exit_code=1,
-        log_path=Path("server-2.log"),
-        seconds=3.0,
-        command=(),
-    )
-
-    def again(number: int) -> Server:
-        raise failure
-
-    cell, _ = launched(again)
+    cell, _ = launched(failing)
     cell.killed_by = "chat"
     with pytest.raises(StartupFailed, match="a-cell did not start"):
         cell.revive()
-    assert (cell.server, cell.failure) == (None, failure)
+    assert (cell.server, cell.failure) == (None, FAILURE)
+
+
+def waiting(again: Any) -> Launched:
+    """A launch that waits until somebody needs it."""
+    return Launched(Cell("a-cell", {}), None, None, again=again)
+
+
+class Living(Server):
+    """A server that has not died."""
+
+    def death(self) -> None:
+        return None
+
+
+def test_a_server_that_waited_is_launched_when_it_is_needed_and_once() -> None:
+    numbers: list[int] = []
+
+    def again(number: int) -> Any:
+        numbers.append(number)
+        return Living()
+
+    cell = waiting(again)
+    assert numbers == []
+    assert cell.start() is cell.start()
+    assert len(numbers) == 1
+
+
+def test_a_server_that_waited_and_does_not_start_fails_the_first_that_asks_and_blocks_the_others() -> None:
+    cell = waiting(failing)
+    with pytest.raises(StartupFailed, match="a-cell did not start"):
+        cell.start()
+    with pytest.raises(Blocked, match="a-cell did not start again"):
+        cell.start()

@@ -67,7 +67,8 @@ class Behaviour:
     """Daemonized grandchildren, in a session of their own, which outlive everything that does not look for them."""
     answers: str = "right"
     """``right`` | ``garbage`` (no JSON) | ``error`` (HTTP 500) | ``wrong`` (one token off in every answer) |
-    ``wrong_speculative`` (the same, with speculation only) | ``cut`` (the stream ends in the middle)."""
+    ``wrong_speculative``, ``wrong_plain`` (the same, with or without speculation only) | ``ties_speculative`` (some
+    tokens are tied, and with speculation the second of them is taken) | ``cut`` (the stream ends in the middle)."""
     answer: dict[str, object] = field(default_factory=dict)
     """Overrides of the parts of every answer of ``/generate`` that is not streamed; null leaves the part out."""
     dies_of: tuple[str, ...] = ()

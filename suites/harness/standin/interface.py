@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
 
-from answers import encode
+from answers import decode, encode
 from generation import generation
 from loglines import log
 from requesting import CONTEXT_LENGTH, deadly, refusal
@@ -84,6 +84,7 @@ class Handler(BaseHTTPRequestHandler):
             "/flush_cache": lambda _: self.flush_cache(),
             "/tokenize": self.tokenize,
             "/v1/tokenize": self.tokenize,
+            "/detokenize": lambda request: self.send(200, {"text": decode(request["tokens"])}),
             "/generate": self.generate,
             "/abort_request": self.abort,
             "/v1/completions": lambda request: self.openai(request, request["prompt"], "text_completion"),
