@@ -206,6 +206,16 @@ class MeasurementRecord:
     baseline_bound: float | None = None
     """The slowest value that is not a regression."""
     baseline_n: int = 0
+    when: str = ""
+    """When the measurement ended."""
+    launch: int = 1
+    """Which launch of the cell in this run."""
+    key: Mapping[str, object] | None = None
+    """The fields of :class:`mtpgate.judge.baselines.BaselineKey`."""
+    accept_counts: Mapping[str, tuple[int, int]] | None = None
+    """Tokens and verify steps by prompt, summed over the repeats."""
+    conditions: str = ""
+    """What the machine was like meanwhile, in a line."""
 
 
 @dataclass(frozen=True)
