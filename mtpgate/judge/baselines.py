@@ -104,9 +104,9 @@ class BaselineLaunch(BaseModel):
     origin: Origin = Origin()
 
     @property
-    def identity(self) -> tuple[str, int, str, str, datetime.datetime]:
+    def identity(self) -> tuple[str, int, str, str]:
         """What two lines about the same launch and workload have in common."""
-        return self.origin.run, self.origin.launch, self.origin.imported_from, self.key.workload, self.when
+        return self.origin.run, self.origin.launch, self.origin.imported_from, self.key.workload
 
 
 @dataclass(frozen=True)

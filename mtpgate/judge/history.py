@@ -20,7 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
-from mtpgate.judge.baselines import FILE_NAME, BaselineKey, BaselineLaunch
+from mtpgate.judge.baselines import FILE_NAME, BaselineKey, BaselineLaunch, Origin
 from mtpgate.load.measurement import Measurement
 
 FOLDER_NAME = "history"
@@ -73,6 +73,11 @@ class HistoryEntry(BaseModel):
     def identity(self) -> tuple[str, int, str, datetime.datetime]:
         """What two lines about the same launch and workload have in common."""
         return self.run, self.launch, self.key.workload, self.when
+
+    @property
+    def origin(self) -> Origin:
+        """What a baseline that is made of it says of where it comes from; nobody has accepted it yet."""
+        return Origin(run=self.run, launch=self.launch)
 
     def accepted(self, why: str) -> BaselineLaunch:
         """This launch as a baseline's.

@@ -191,7 +191,7 @@ class MeasurementRecord:
     workload: str
     concurrency: int
     output_tokens_per_second: float
-    """The launch's value: the median of ``repeats``."""
+    """The launch's value: the median of ``repeats``; 0 where there is none."""
     repeats: tuple[float, ...]
     accept_length: float | None
     ttft_p50_seconds: float | None

@@ -83,7 +83,8 @@ def refusals_of_run(run: Run) -> tuple[str, ...]:
         found.append("the run was killed before its end: run it again")
     if run.info.fault:
         found.append(f"the engine was broken on purpose (--fault {run.info.fault})")
-    return tuple(found)
+    # What cannot be read may be a check that failed.
+    return (*found, *run.problems)
 
 
 def refusals(run: Run, cell: CellRun) -> tuple[str, ...]:

@@ -19,11 +19,12 @@ from mtpgate.report.store import plain
 from mtpgate.review import tables
 from mtpgate.review.accept import accept as accept_launches
 from mtpgate.review.diff import differences
+from mtpgate.review.past import past
 from mtpgate.review.show import accepted
 from mtpgate.review.who import whoami
 
 ROOT = Path(__file__).resolve().parents[2]
-NARROWEST = 140
+NARROWEST = 160
 """Columns of a table that goes into a file or a pipe."""
 
 app = typer.Typer(
@@ -114,6 +115,25 @@ def diff(run: RunFolder = DEFAULT_RUN, baselines: Baselines = DEFAULT_BASELINES,
         _print(tables.compared(lines))
     else:
         raise UsageError(f"{run}: this run measured no speed (pytest -m throughput does)")
+
+
+@app.command()
+def history(
+    cells: Annotated[list[str] | None, typer.Argument(metavar="[CELL]...", help="Ids or shell patterns.")] = None,
+    baselines: Baselines = DEFAULT_BASELINES,
+    as_json: Json = False,
+) -> None:
+    """Show every launch that this machine has measured, accepted or not, and what became of it.
+
+    Example: python -m mtpgate baseline history eagle-s1-k1-d2
+    """
+    lines = past(baselines, cells or ())
+    if as_json:
+        _print_json([{**line.entry.model_dump(mode="json"), "state": line.state} for line in lines])
+    elif lines:
+        _print(tables.remembered(lines))
+    else:
+        print(f"{baselines}: nothing has been measured yet (pytest -m throughput does)")
 
 
 def _print(parts: Iterable[RenderableType]) -> None:

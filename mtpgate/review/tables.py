@@ -12,6 +12,7 @@ from rich.text import Text
 
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch
 from mtpgate.review.diff import Difference
+from mtpgate.review.past import Past
 from mtpgate.review.show import Accepted
 
 NOT_IN_LEGEND = ("matrix", "cell", "workload")
@@ -78,8 +79,27 @@ def compared(lines: Sequence[Difference]) -> list[RenderableType]:
         parts.append(Text(f"\nThe key has changed for {which}:", style="bold"))
         parts += [Text(f"  {part}") for part in changed]
         parts.append(Text(f"  still comparable: {' and '.join(left)}" if left else "  nothing is still comparable"))
-        parts.append(Text("  the changes above are that part's doing, not judged: accept launches under the new key"))
+        parts.append(Text("  what differs is no verdict: for one, accept launches under the new key"))
     return parts
+
+
+def remembered(lines: Sequence[Past]) -> list[RenderableType]:
+    """Every measured launch, oldest first."""
+    letters = _letters(line.entry.key for line in lines)
+    table = _table("cell", "workload", "measured", ">tok/s", ">accept length", "key", "what became of it")
+    for line in lines:
+        entry = line.entry
+        again = f" (launch {entry.launch})" if entry.launch > 1 else ""
+        table.add_row(
+            Text(entry.key.cell, style="bold"),
+            entry.key.workload,
+            f"{entry.when:%Y-%m-%d %H:%M}{again}",
+            _number(entry.tokens_per_second, 1),
+            _number(entry.accept_length, 2),
+            letters[_machine(entry.key)],
+            Text(line.state + (f": {line.accepted.why}" if line.accepted else "")),
+        )
+    return [table, *_legend(letters)]
 
 
 def _launches(launches: Sequence[BaselineLaunch]) -> Table:

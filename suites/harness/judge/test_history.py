@@ -27,7 +27,7 @@ def entry(value: float = 41.5, **more: object) -> HistoryEntry:
 
 
 def test_an_entry_has_every_field_of_a_baseline_launch():
-    assert set(BaselineLaunch.model_fields) <= set(HistoryEntry.model_fields)
+    assert set(BaselineLaunch.model_fields) <= {*HistoryEntry.model_fields, "origin"}
 
 
 def test_a_measured_launch_is_read_back_as_it_was(tmp_path):
@@ -72,6 +72,7 @@ def test_a_measurement_without_figures_is_kept_as_void(tmp_path, measured):
 def test_a_sound_launch_can_be_accepted_with_a_reason():
     launch = entry().accepted(" first night ")
     assert (launch.why, launch.tokens_per_second, launch.when) == ("first night", 41.5, WHEN)
+    assert (launch.origin.run, launch.origin.launch) == (entry().run, entry().launch)
 
 
 @pytest.mark.parametrize(
