@@ -111,3 +111,37 @@ def test_a_load_of_which_nothing_was_measured_is_stored_and_read_back_as_void(ga
     line = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text()
     record = TypeAdapter(MeasurementRecord).validate_json(line)
     assert (record.output_tokens_per_second, record.ttft_p50_seconds, record.void) == (0.0, None, "warm-up: cut")
+
+
+def loads_of(monkeypatch: Any, *measurements: Measurement) -> list[bool]:
+    """The gate measures these, one after the other; returns a list with an item for each that it took."""
+    taken: list[bool] = []
+
+    def once(_: Gate, __: Workload, **more: bool) -> Measurement:
+        taken.append(more["watched"])
+        return measurements[len(taken) - 1]
+
+    monkeypatch.setattr(Gate, "_measure_once", once)
+    return taken
+
+
+def test_a_disturbed_load_is_measured_again_and_the_second_counts(gate, monkeypatch):
+    fine = load(CELL.id, FINE)
+    taken = loads_of(monkeypatch, replace(fine, void="disturbed: GPU 0 throttled"), fine)
+    assert gate.measure(Workload(1, 4, 32, 1)) is fine
+    assert taken == [True, True]
+
+
+def test_a_load_that_is_disturbed_twice_is_void_for_good(gate, monkeypatch):
+    hot = replace(load(CELL.id, FINE), void="disturbed: GPU 0 throttled")
+    taken = loads_of(monkeypatch, hot, replace(hot, void="disturbed: process 7 computed"))
+    assert gate.measure(Workload(1, 4, 32, 1)).void == (
+        "disturbed: process 7 computed\nmeasured twice; the first time disturbed: GPU 0 throttled"
+    )
+    assert len(taken) == 2
+
+
+def test_a_load_that_is_void_for_another_reason_is_not_measured_again(gate, monkeypatch):
+    taken = loads_of(monkeypatch, replace(load(CELL.id, FINE), void="request 3 failed"))
+    assert gate.measure(Workload(1, 4, 32, 1)).void == "request 3 failed"
+    assert len(taken) == 1
