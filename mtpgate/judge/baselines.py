@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
+from mtpgate.load.disturbance import condition_figures
 from mtpgate.load.measurement import Measurement
 from mtpgate.matrix.cell import Workload
 
@@ -101,6 +102,8 @@ class BaselineLaunch(BaseModel):
     """Tokens and verify steps by prompt, summed over the repeats; None without speculation, or if not kept."""
     ttft_p50_seconds: float | None = None
     tpot_p50_seconds: float | None = None
+    conditions: Mapping[str, float] = Field(default_factory=dict)
+    """Figures of the machine meanwhile: see :func:`mtpgate.load.conditions.figures`."""
     origin: Origin = Origin()
 
     @property
@@ -170,6 +173,7 @@ class BaselineStore:
             accept_counts=prompt_counts(record for repeat in measurement.repeats for record in repeat.records) or None,
             ttft_p50_seconds=_rounded(measurement.ttft_p50_seconds),
             tpot_p50_seconds=_rounded(measurement.tpot_p50_seconds),
+            conditions=condition_figures(measurement),
             origin=origin,
         )
         return self.add(launch)

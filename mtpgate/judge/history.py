@@ -21,6 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
 from mtpgate.judge.baselines import FILE_NAME, BaselineKey, BaselineLaunch, Origin
+from mtpgate.load.disturbance import condition_figures
 from mtpgate.load.measurement import Measurement
 
 FOLDER_NAME = "history"
@@ -46,6 +47,7 @@ class HistoryEntry(BaseModel):
     accept_counts: Mapping[str, tuple[int, int]] | None = None
     ttft_p50_seconds: float | None = None
     tpot_p50_seconds: float | None = None
+    conditions: Mapping[str, float] = Field(default_factory=dict)
 
     run: str = Field(min_length=1)
     """Which run of the suite: the moment it began, as its ``run.json`` has it."""
@@ -119,6 +121,7 @@ def entry(
         accept_counts=prompt_counts(record for repeat in measurement.repeats for record in repeat.records) or None,
         ttft_p50_seconds=_rounded(measurement.ttft_p50_seconds),
         tpot_p50_seconds=_rounded(measurement.tpot_p50_seconds),
+        conditions=condition_figures(measurement),
         run=run,
         launch=launch,
         void=void,

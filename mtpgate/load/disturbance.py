@@ -104,6 +104,12 @@ def in_short(measurement: Measurement) -> str:
     return str(machine.get("short", "")) if isinstance(machine, dict) else ""
 
 
+def condition_figures(measurement: Measurement) -> dict[str, float]:
+    """The figures by which its conditions are compared (:func:`mtpgate.load.conditions.figures`); empty without any."""
+    machine = measurement.conditions.get(MACHINE)
+    return dict(machine["figures"]) if isinstance(machine, dict) else {}
+
+
 def _gpus(found: Conditions) -> Iterator[str]:
     for samples in zip(*found.gpus, strict=True):
         slowed = [sample for sample in samples if sample.clocks_event_reasons & SLOWDOWNS]

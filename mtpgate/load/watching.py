@@ -9,7 +9,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -132,13 +132,14 @@ class Watch:
             if key[0] not in ours and value > 0
         ]
         others.sort(key=lambda process: -process.cores)
+        others = [replace(process, name=_called(process)) for process in others[:KEPT_PROCESSES]]
         return Conditions(
             seconds=round(seconds, 3),
             gpus=tuple(self._gpus),
             host=tuple(self._host),
             cores=psutil.cpu_count() or 1,
             other_cores=round(max(0.0, used.busy - self._times.busy - own) / seconds, 3),
-            others=tuple(others[:KEPT_PROCESSES]),
+            others=tuple(others),
             server_pids=self._server_pids(),
             canary_before=self._before.figures,
             canary_after=after.figures,
@@ -177,6 +178,20 @@ def _frequency() -> float | None:
     except (OSError, NotImplementedError):
         return None
     return found.current if found is not None and found.current else None
+
+
+def _called(process: OtherProcess) -> str:
+    """Its name; of Python also what it runs, without arguments, which may be secret."""
+    try:
+        words = psutil.Process(process.pid).cmdline() if process.name.startswith("python") else []
+    except psutil.Error:
+        words = []
+    for number, word in enumerate(words[1:], start=1):
+        if word in ("-m", "-c"):
+            return " ".join([process.name, word, *(words[number + 1 : number + 2] if word == "-m" else [])])
+        if not word.startswith("-"):
+            return f"{process.name} {Path(word).name}"
+    return process.name
 
 
 def _own_pids() -> frozenset[int]:

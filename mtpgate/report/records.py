@@ -216,6 +216,8 @@ class MeasurementRecord:
     """Tokens and verify steps by prompt, summed over the repeats."""
     conditions: str = ""
     """What the machine was like meanwhile, in a line."""
+    condition_figures: Mapping[str, float] = field(default_factory=dict)
+    """The same as figures: see :func:`mtpgate.load.conditions.figures`."""
 
 
 @dataclass(frozen=True)

@@ -132,6 +132,7 @@ def launch_of(run: Run, record: MeasurementRecord, *, why: str, who: str, now: d
             accept_counts=record.accept_counts or None,
             ttft_p50_seconds=_rounded(record.ttft_p50_seconds),
             tpot_p50_seconds=_rounded(record.tpot_p50_seconds),
+            conditions=record.condition_figures,
             origin=Origin(
                 run=run.info.started,
                 launch=record.launch,

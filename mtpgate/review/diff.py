@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore
 from mtpgate.judge.comparable import Figure, comparable
 from mtpgate.judge.noise import noise_of
+from mtpgate.judge.surroundings import condition_changes
 from mtpgate.judge.verdict import DEFAULT_ALPHA
 from mtpgate.report.records import MeasurementRecord
 from mtpgate.report.run import Run
@@ -36,6 +37,8 @@ class Difference:
     changed: tuple[str, ...] = ()
     """``part: recorded -> now``, where only launches under another key have been accepted."""
     still_comparable: tuple[Figure, ...] = ()
+    conditions: tuple[str, ...] = ()
+    """What was otherwise around it than when the baseline was measured."""
 
 
 def differences(run: Run, baselines: BaselineStore, *, alpha: float = DEFAULT_ALPHA) -> tuple[Difference, ...]:
@@ -53,7 +56,9 @@ def _difference(cell: str, record: MeasurementRecord, baselines: BaselineStore, 
         return _noted(bare, "an older suite stored it without its key")
     found = baselines.find(key)
     if found.launches:
-        return _against(bare, found.launches, ("tokens/s", "accept length"), (), record.repeats, alpha)
+        line = _against(bare, found.launches, ("tokens/s", "accept length"), (), record.repeats, alpha)
+        usual = [launch.conditions for launch in found.launches]
+        return replace(line, conditions=condition_changes(record.condition_figures, usual))
     if not found.nearest:
         return _noted(bare, found.reason())
     nearest = found.nearest[0].key
@@ -75,11 +80,8 @@ def _against(
     acceptance = None
     if lengths and bare.accept_length is not None and "accept length" in figures:
         acceptance = bare.accept_length / statistics.fmean(lengths)
-    return Difference(
-        cell=bare.cell,
-        workload=bare.workload,
-        tokens_per_second=bare.tokens_per_second,
-        accept_length=bare.accept_length,
+    return replace(
+        bare,
         n=len(launches),
         mean=mean,
         speed=speed,
@@ -91,7 +93,7 @@ def _against(
 
 
 def _noted(bare: Difference, note: str) -> Difference:
-    return Difference(bare.cell, bare.workload, bare.tokens_per_second, bare.accept_length, note)
+    return replace(bare, note=note)
 
 
 def _number(value: float | None) -> float:

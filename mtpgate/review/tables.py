@@ -80,6 +80,10 @@ def compared(lines: Sequence[Difference]) -> list[RenderableType]:
         parts += [Text(f"  {part}") for part in changed]
         parts.append(Text(f"  still comparable: {' and '.join(left)}" if left else "  nothing is still comparable"))
         parts.append(Text("  what differs is no verdict: for one, accept launches under the new key"))
+    around = [line for line in lines if line.conditions]
+    if around:
+        parts.append(Text("\nOther conditions than the baseline's:", style="bold"))
+        parts += [Text(f"  {line.cell} {line.workload}: {'; '.join(line.conditions)}") for line in around]
     return parts
 
 

@@ -37,6 +37,7 @@ def test_a_process_that_burns_beside_the_load_is_named_with_its_cores(tmp_path: 
     # It has had at least a tenth of a core on any machine that is not hopelessly busy.
     named = [process for process in found.others if process.name.startswith("python")]
     assert named and named[0].cores > 0.1
+    assert " -c" in " ".join(process.name for process in named)
     assert found.other_cores >= 0.1
     assert len(found.host) >= 5
     assert all(0 <= sample.busy_share <= 1 for sample in found.host)

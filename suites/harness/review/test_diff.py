@@ -49,6 +49,15 @@ def test_another_driver_leaves_both_figures_and_is_named(tmp_path, store):
     assert line.findable_drop is None
 
 
+def test_other_conditions_than_the_baselines_are_told(tmp_path):
+    store, slow = BaselineStore(tmp_path / "baselines"), {"condition_figures": {"clock_sm_mhz": 1580.0}}
+    usual = Night(tmp_path / "out", records={(EAGLE, "C1"): {"condition_figures": {"clock_sm_mhz": 1965.0}}})
+    accept(usual.write(), (EAGLE,), store, why="good", who="Ada", now=NOW)
+    line = lines(tmp_path, store, factor=0.85, records={(EAGLE, "C1"): slow})[EAGLE, "C1"]
+    assert line.conditions == ("clock_sm_mhz 1580, the baseline's 1965 (-20%)",)
+    assert lines(tmp_path, store)[EAGLE, "C16"].conditions == ()
+
+
 def test_other_hardware_leaves_the_accept_length(tmp_path, store):
     line = lines(tmp_path, store, factor=9.0, changes={"hardware": "64 cores", "driver": "580.2"})[EAGLE, "C1"]
     assert (line.still_comparable, line.speed, line.acceptance) == (("accept length",), None, pytest.approx(1.0))
