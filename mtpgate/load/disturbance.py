@@ -72,7 +72,11 @@ def judge_conditions(found: Conditions, asked: Asked) -> Judged:
     """The rule at the head of this module."""
     around = (*_host(found, asked), *_canary(found, asked))
     machine = [*_gpus(found), *(text for text, spoils in around if spoils and asked.on_gpu)]
-    remarks = [*_power(found), *_designed(asked), *(text for text, spoils in around if not (spoils and asked.on_gpu))]
+    remarks = [
+        *_power(found),
+        *_designed(found.decode, asked),
+        *(text for text, spoils in around if not (spoils and asked.on_gpu)),
+    ]
     if found.canary_note:
         remarks.append(f"no canary: {found.canary_note}")
     return Judged(tuple(machine), tuple(_decode(found.decode, asked)), tuple(remarks))
@@ -80,11 +84,19 @@ def judge_conditions(found: Conditions, asked: Asked) -> Judged:
 
 def under(measurement: Measurement, found: Conditions, asked: Asked) -> Measurement:
     """The measurement with its conditions, void if they spoil it; one that is void already stays so for its reason."""
+    found = replace(found, decode=_retractions_counted(found.decode, measurement))
     judged = judge_conditions(found, asked)
     void = measurement.void
     if void is None and (judged.machine or judged.server):
         void = DISTURBED + "; ".join((*judged.machine, *judged.server))
     return replace(measurement, void=void, conditions={**measurement.conditions, MACHINE: as_json(found, judged)})
+
+
+def _retractions_counted(lines: DecodeLines, measurement: Measurement) -> DecodeLines:
+    """The answers count their own retractions (``num_retractions``, in newer versions), whatever the log holds."""
+    metas = (record.meta for repeat in measurement.repeats for record in repeat.records)
+    told = sum(count for meta in metas if isinstance(count := meta.get("num_retractions"), int))
+    return replace(lines, retracted=max(lines.retracted, told))
 
 
 def disturbed(measurement: Measurement) -> bool:
@@ -157,7 +169,7 @@ def _decode(lines: DecodeLines, asked: Asked) -> Iterator[str]:
                 f"(first with {eager[0].running} running) though it has captured graphs"
             )
     if lines.retracted:
-        yield f"SGLang retracted {lines.retracted} requests: the KV pool is too small for this load"
+        yield f"SGLang retracted requests ({lines.retracted} times): the KV pool is too small for this load"
     queued = [batch for batch in lines.batches if batch.queued]
     admits = asked.max_running_requests
     if admits is not None and asked.concurrency <= admits and len(queued) > max(1, QUEUE_SHARE * len(lines.batches)):
@@ -167,10 +179,12 @@ def _decode(lines: DecodeLines, asked: Asked) -> Iterator[str]:
         )
 
 
-def _designed(asked: Asked) -> Iterator[str]:
+def _designed(lines: DecodeLines, asked: Asked) -> Iterator[str]:
     limit = asked.graph_max_bs
     if asked.has_graphs and limit is not None and asked.concurrency > limit:
         yield f"batches above {limit} decode eagerly: the cell's graphs end there"
+    if asked.has_graphs and not lines.batches:
+        yield "eager steps would not be seen: the load was too short for a decode line"
 
 
 def _host(found: Conditions, asked: Asked) -> Iterator[tuple[str, bool]]:

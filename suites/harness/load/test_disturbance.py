@@ -16,6 +16,7 @@ from mtpgate.load.disturbance import (
     machine_is_at_fault,
     under,
 )
+from mtpgate.load.measurement import Repeat, RequestRecord
 from mtpgate.load.storage import from_json, to_json
 from mtpgate.server.decode_lines import DecodeBatch, DecodeLines
 from suites.harness.judge.synthetic import measurement
@@ -163,8 +164,21 @@ def test_eager_decode_without_graphs_or_above_their_limit_is_as_designed() -> No
 
 def test_retractions_are_the_servers_fault_on_any_machine() -> None:
     found = conditions(decode=DecodeLines(retracted=2))
-    assert "retracted 2 requests" in void_of(found)
-    assert "retracted 2 requests" in void_of(replace(found, gpus=()), CPU)
+    assert "retracted requests (2 times)" in void_of(found)
+    assert "retracted requests (2 times)" in void_of(replace(found, gpus=()), CPU)
+
+
+def test_retractions_that_only_the_answers_tell_count_too() -> None:
+    record = RequestRecord("prose-1", 0, 0.0, (), 1.0, 4, 8, "", {"num_retractions": 1})
+    one = Repeat((record, replace(record, meta={})), 0.0, 1.0, 100.0, (), (), None)
+    measured = under(replace(measurement(100.0), repeats=(one,)), conditions(), GPU)
+    assert "retracted requests (1 times)" in measured.void
+
+
+def test_a_load_without_decode_lines_says_that_eager_steps_are_not_seen() -> None:
+    judged = judge_conditions(conditions(decode=DecodeLines()), GPU)
+    assert not judged.server
+    assert any("eager steps would not be seen" in remark for remark in judged.remarks)
 
 
 @pytest.mark.parametrize(("count", "void"), [(2, False), (3, True)])
