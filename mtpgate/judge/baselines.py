@@ -23,8 +23,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
-from mtpgate.load.disturbance import condition_figures
 from mtpgate.load.measurement import Measurement
+from mtpgate.load.spoiled import condition_figures
 from mtpgate.matrix.cell import Workload
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=@-]*")

@@ -21,8 +21,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
 from mtpgate.judge.baselines import FILE_NAME, BaselineKey, BaselineLaunch, Origin
-from mtpgate.load.disturbance import condition_figures
 from mtpgate.load.measurement import Measurement
+from mtpgate.load.spoiled import condition_figures
 
 FOLDER_NAME = "history"
 

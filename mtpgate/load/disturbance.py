@@ -15,16 +15,11 @@ canary and frequency are **remarks**, told with the figures, and do not make the
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from mtpgate.gpu.watch import SLOWDOWNS, GpuSample, reason_names
-from mtpgate.load.conditions import Conditions, Judged, as_json, mean
-from mtpgate.load.measurement import Measurement
+from mtpgate.load.conditions import Conditions, Judged, mean
 from mtpgate.server.decode_lines import DecodeLines
-
-DISTURBED = "disturbed: "
-MACHINE = "machine"
-"""Where a measurement's conditions have those of the machine."""
 
 SLOWDOWN_SHARE = 0.05
 """Share of looks: one look in twenty may catch a protection that acts for milliseconds."""
@@ -80,46 +75,6 @@ def judge_conditions(found: Conditions, asked: Asked) -> Judged:
     if found.canary_note:
         remarks.append(f"no canary: {found.canary_note}")
     return Judged(tuple(machine), tuple(_decode(found.decode, asked)), tuple(remarks))
-
-
-def under(measurement: Measurement, found: Conditions, asked: Asked) -> Measurement:
-    """The measurement with its conditions, void if they spoil it; one that is void already stays so for its reason."""
-    found = replace(found, decode=_retractions_counted(found.decode, measurement))
-    judged = judge_conditions(found, asked)
-    void = measurement.void
-    if void is None and (judged.machine or judged.server):
-        void = DISTURBED + "; ".join((*judged.machine, *judged.server))
-    return replace(measurement, void=void, conditions={**measurement.conditions, MACHINE: as_json(found, judged)})
-
-
-def _retractions_counted(lines: DecodeLines, measurement: Measurement) -> DecodeLines:
-    """The answers count their own retractions (``num_retractions``, in newer versions), whatever the log holds."""
-    metas = (record.meta for repeat in measurement.repeats for record in repeat.records)
-    told = sum(count for meta in metas if isinstance(count := meta.get("num_retractions"), int))
-    return replace(lines, retracted=max(lines.retracted, told))
-
-
-def disturbed(measurement: Measurement) -> bool:
-    """Whether its conditions are what makes it void: worth another try."""
-    return measurement.void is not None and measurement.void.startswith(DISTURBED)
-
-
-def machine_is_at_fault(measurement: Measurement) -> bool:
-    """Whether it was disturbed by the machine alone: then it says nothing about the product."""
-    machine = measurement.conditions.get(MACHINE)
-    return disturbed(measurement) and isinstance(machine, dict) and not machine["void"]["server"]
-
-
-def in_short(measurement: Measurement) -> str:
-    """Its conditions in a line; empty where they were not recorded."""
-    machine = measurement.conditions.get(MACHINE)
-    return str(machine.get("short", "")) if isinstance(machine, dict) else ""
-
-
-def condition_figures(measurement: Measurement) -> dict[str, float]:
-    """The figures by which its conditions are compared (:func:`mtpgate.load.conditions.figures`); empty without any."""
-    machine = measurement.conditions.get(MACHINE)
-    return dict(machine["figures"]) if isinstance(machine, dict) else {}
 
 
 def _gpus(found: Conditions) -> Iterator[str]:

@@ -8,9 +8,9 @@ from fixtures.baselines import Gate
 from fixtures.outcomes import not_judged, remark
 from mtpgate.checks.token_counts import PROMPT_ID, disagreements
 from mtpgate.errors import InfrastructureFault
-from mtpgate.load.disturbance import machine_is_at_fault
 from mtpgate.load.measure import run_repeat
 from mtpgate.load.prompts import TokenPrompt, parity_prompts
+from mtpgate.load.spoiled import machine_is_at_fault
 from mtpgate.matrix.cell import Cell, Workload
 from mtpgate.server.client import ServerClient
 

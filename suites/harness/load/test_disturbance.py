@@ -8,15 +8,9 @@ import pytest
 
 from mtpgate.gpu.watch import GpuSample
 from mtpgate.load.conditions import Conditions, HostSample, Judged, OtherProcess, figures
-from mtpgate.load.disturbance import (
-    Asked,
-    disturbed,
-    in_short,
-    judge_conditions,
-    machine_is_at_fault,
-    under,
-)
+from mtpgate.load.disturbance import Asked, judge_conditions
 from mtpgate.load.measurement import Repeat, RequestRecord
+from mtpgate.load.spoiled import disturbed, in_short, machine_is_at_fault, under
 from mtpgate.load.storage import from_json, to_json
 from mtpgate.server.decode_lines import DecodeBatch, DecodeLines
 from suites.harness.judge.synthetic import measurement
