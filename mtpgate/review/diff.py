@@ -11,11 +11,11 @@ from pydantic import ValidationError
 
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore
 from mtpgate.judge.comparable import Figure, comparable
-from mtpgate.judge.noise import noise_of
 from mtpgate.judge.surroundings import condition_changes
 from mtpgate.judge.verdict import DEFAULT_ALPHA
 from mtpgate.report.records import MeasurementRecord
 from mtpgate.report.run import Run
+from mtpgate.review.show import findable_drop
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ def _against(
         mean=mean,
         speed=speed,
         acceptance=acceptance,
-        findable_drop=noise_of(launches, repeats, alpha=alpha).findable_drop if not changed else None,
+        findable_drop=findable_drop(launches, repeats, alpha=alpha) if not changed else None,
         changed=changed,
         still_comparable=figures if changed else (),
     )

@@ -40,8 +40,13 @@ class Accepted:
 
     @property
     def findable_drop(self) -> float:
-        """The smallest drop, as a ratio, that is found in one night with probability 0.9."""
-        return noise_of(self.launches, (), alpha=self.alpha).findable_drop
+        """See :func:`findable_drop`."""
+        return findable_drop(self.launches, alpha=self.alpha)
+
+
+def findable_drop(launches: Sequence[BaselineLaunch], repeats: Sequence[float] = (), *, alpha: float) -> float:
+    """The smallest drop, as a ratio, that these launches show in one night with probability 0.9."""
+    return noise_of(launches, repeats, alpha=alpha).findable_drop
 
 
 def accepted(baselines: BaselineStore, patterns: Sequence[str] = ()) -> tuple[Accepted, ...]:
