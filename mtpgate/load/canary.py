@@ -64,4 +64,6 @@ def run_canary(
         told = json.loads(ended.stdout)
     except ValueError:
         return CanaryRun(note=f"it said no figures: {ended.stdout[:100]!r}")
-    return CanaryRun({device: dict(values) for device, values in told.items()})
+    # The child numbers the GPUs that it sees; a person knows NVML's numbers.
+    names = {f"GPU {number}": f"GPU {gpu.index}" for number, gpu in enumerate(gpus)}
+    return CanaryRun({names.get(device, device): dict(values) for device, values in told.items()})

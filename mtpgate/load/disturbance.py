@@ -27,6 +27,9 @@ SLOWDOWN_SHARE = 0.05
 FOREIGN_SM_UTIL = 5
 """Per cent of SM time from which on another process computes; a display or a monitor stays below."""
 
+SETTLING_LOOKS = 2
+"""Looks whose utilization is passed over: NVML's samples reach back up to a second, to the canary before the load."""
+
 CANARY_LIMIT = 0.10
 """Relative change of a GPU's canary. Half of the drop of clocks that a public report of throttling has
 (1965 to 1580 MHz, -20 %, which cost 15 % of the tokens/s), and above what boost clocks move between two short runs."""
@@ -99,8 +102,8 @@ def _intruders(samples: Sequence[GpuSample], server: frozenset[int]) -> Iterator
     ours = server if any(sample.processes & server for sample in samples) else samples[0].processes
     new = {pid for sample in samples[1:] for pid in sample.processes} - ours - samples[0].processes
     busy = {
-        pid: max(sample.sm_util.get(pid, 0) for sample in samples)
-        for pid in {pid for sample in samples for pid in sample.sm_util} - ours
+        pid: max(sample.sm_util.get(pid, 0) for sample in samples[SETTLING_LOOKS:])
+        for pid in {pid for sample in samples[SETTLING_LOOKS:] for pid in sample.sm_util} - ours
     }
     for pid in sorted({*new, *(pid for pid, percent in busy.items() if percent >= FOREIGN_SM_UTIL)}):
         used = f" (up to {busy[pid]} % of its SMs)" if busy.get(pid) else ""

@@ -86,6 +86,12 @@ def test_a_process_that_computes_beside_the_server_is_void() -> None:
     assert void_of(found) == "process 55 computed on GPU 0 during the load (up to 40 % of its SMs)"
 
 
+def test_the_canary_before_the_load_is_no_other_process() -> None:
+    canary = look(sm_util={100: 0, 4242: 99})
+    assert void_of(conditions(gpus=((canary,),) * 2 + ((look(),),) * 38)) == ""
+    assert "process 4242" in void_of(conditions(gpus=((canary,),) * 3 + ((look(),),) * 37))
+
+
 def test_a_process_that_holds_memory_but_rests_is_not() -> None:
     found = conditions(gpus=((look(processes=frozenset({100, 55}), sm_util={100: 60, 55: 1}),),) * 40)
     assert void_of(found) == ""

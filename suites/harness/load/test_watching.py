@@ -7,10 +7,12 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mtpgate.gpu.watch import GpuSample
+from mtpgate.load import canary_child
 from mtpgate.load.canary import CanaryRun, run_canary
 from mtpgate.load.watching import Watch
 
@@ -112,9 +114,38 @@ def test_the_cpu_canary_tells_both_figures() -> None:
     assert all(value > 0.01 for value in run.figures["CPU"].values())
 
 
+def test_the_gpu_canary_tells_both_figures_of_each_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its code on torch's CPU, as there may be no GPU: that it runs and what it names, not how fast."""
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(canary_child, "GPU_SIDE", 32)
+    monkeypatch.setattr(canary_child, "GPU_COPY_BYTES", 1 << 16)
+    monkeypatch.setattr(canary_child, "GPU_SECONDS", 0.001)
+    names = ("ones", "empty_like", "matmul", "float16", "uint8")
+    cuda = SimpleNamespace(device_count=lambda: 2, synchronize=lambda _: None)
+    fake = SimpleNamespace(
+        **{name: getattr(torch, name) for name in names}, cuda=cuda, device=lambda *_: torch.device("cpu")
+    )
+    found = canary_child.gpu(fake)
+    assert found.keys() == {"GPU 0", "GPU 1"}
+    assert found["GPU 1"].keys() == {"matmul_tflops", "copy_gib_s"}
+    assert all(value > 0 for value in found["GPU 0"].values())
+
+
+def test_figures_count_a_product_and_a_read_and_a_write() -> None:
+    assert canary_child.figures(1000, 0.002, 1 << 30, 0.5, giga=1e12) == (1.0, 4.0)
+
+
 def test_a_canary_is_not_run_where_memory_is_short() -> None:
     run = run_canary(Path("never started"), gpus=[GpuSample(3, free_gib=0.4)])
     assert run.note == "GPU 3 has 0.4 GiB free, it needs 2"
+
+
+def test_gpus_are_called_by_nvmls_numbers(tmp_path: Path) -> None:
+    python = tmp_path / "python"
+    python.write_text("""#!/bin/sh\n[ "$2" = gpu ] && echo '{"GPU 0": {"x": 1}, "GPU 1": {"x": 2}}'\n""")
+    python.chmod(0o755)
+    run = run_canary(python, gpus=[GpuSample(6, free_gib=5.0), GpuSample(3, free_gib=5.0)])
+    assert run == CanaryRun({"GPU 6": {"x": 1}, "GPU 3": {"x": 2}})
 
 
 @pytest.mark.parametrize(
