@@ -25,6 +25,7 @@ from mtpgate.matrix.waivers import load_waivers
 from mtpgate.plan import Request, make_plan
 from mtpgate.report import told
 from mtpgate.report.page import render
+from mtpgate.review import commands as review
 from mtpgate.server import fit_words
 from mtpgate.server.diagnose import examine_file
 from mtpgate.server.fit_search import MOST_LAUNCHES, RESOLUTION
@@ -41,6 +42,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+app.add_typer(review.app)
 Json = Annotated[bool, typer.Option("--json", help="Print JSON for scripts.")]
 
 

@@ -1,9 +1,9 @@
 """Accepted launches of each cell, as text files that are reviewed like code.
 
-One file a cell, ``FOLDER/MATRIX/CELL.jsonl``; one line an accepted launch at one workload: its key, its figures, when
-and why it was accepted. Lines are added, never changed or removed by this module, so the history of a file is the
-history of its baseline. A key holds all that makes two figures comparable; a launch under another key is no baseline,
-and :meth:`BaselineStore.find` says which part differs.
+One file a cell, ``FOLDER/MATRIX/CELL.jsonl``; one line an accepted launch at one workload: its key, its figures, who
+accepted it when and why, and which run measured it. Lines are added, never changed or removed by this module, so the
+history of a file is the history of its baseline. A key holds all that makes two figures comparable; a launch under
+another key is no baseline, and :meth:`BaselineStore.find` says which part differs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
+from mtpgate.load.measure import VALUE
 from mtpgate.load.measurement import Measurement
+from mtpgate.load.spoiled import condition_figures
 from mtpgate.matrix.cell import Workload
 
 FILE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+=@-]*")
@@ -48,12 +50,39 @@ class BaselineKey(BaseModel):
     attention_backend: str = ""
     """As resolved by the server, not as asked."""
     engine: str = ""
-    """``cuda``, or the embedded CPU engine's name; what else tells two engines apart (driver) belongs here too."""
+    """``sglang``, or ``embedded`` for the CPU engine that this project brings."""
+    driver: str = ""
+    """The GPU driver's version; empty on the CPU."""
+
+    def changed_parts(self, other: BaselineKey) -> tuple[str, ...]:
+        """The names of the parts in which ``other`` differs."""
+        theirs, ours = other.model_dump(), self.model_dump()
+        return tuple(part for part in ours if theirs[part] != ours[part])
 
     def differences(self, other: BaselineKey) -> tuple[str, ...]:
         """``part: theirs -> ours`` for each part in which ``other`` (the recorded one) differs."""
-        theirs, ours = other.model_dump(), self.model_dump()
-        return tuple(f"{part}: {theirs[part]} -> {ours[part]}" for part in ours if theirs[part] != ours[part])
+        return tuple(
+            f"{part}: {getattr(other, part) or 'not known'} -> {getattr(self, part) or 'not known'}"
+            for part in self.changed_parts(other)
+        )
+
+
+class Origin(BaseModel):
+    """Where an accepted launch comes from, and who took it."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    run: str = ""
+    """The run that measured it: the moment it began, as its ``run.json`` has it; empty where that is not known."""
+    launch: int = Field(default=1, ge=1)
+    """Which launch of the cell in that run."""
+    who: str = ""
+    accepted: datetime.datetime | None = None
+    """When it was accepted."""
+    sglang_version: str = ""
+    """The exact version, which the key's policy may leave out."""
+    imported_from: str = ""
+    """File and line of a result of another tool; empty for what this suite measured."""
 
 
 class BaselineLaunch(BaseModel):
@@ -63,6 +92,7 @@ class BaselineLaunch(BaseModel):
 
     key: BaselineKey
     when: datetime.datetime
+    """When it was measured."""
     why: str = Field(min_length=1)
     tokens_per_second: float = Field(gt=0, allow_inf_nan=False)
     """Median of the repeats."""
@@ -73,6 +103,14 @@ class BaselineLaunch(BaseModel):
     """Tokens and verify steps by prompt, summed over the repeats; None without speculation, or if not kept."""
     ttft_p50_seconds: float | None = None
     tpot_p50_seconds: float | None = None
+    conditions: Mapping[str, float] = Field(default_factory=dict)
+    """Figures of the machine meanwhile: see :func:`mtpgate.load.conditions.figures`."""
+    origin: Origin = Origin()
+
+    @property
+    def identity(self) -> tuple[str, int, str, str]:
+        """What two lines about the same launch and workload have in common."""
+        return self.origin.run, self.origin.launch, self.origin.imported_from, self.key.workload
 
 
 @dataclass(frozen=True)
@@ -83,6 +121,8 @@ class Found:
     """Oldest first."""
     changed: tuple[str, ...] = ()
     """Without launches: the parts in which the nearest recorded key differs; empty if nothing is recorded."""
+    nearest: tuple[BaselineLaunch, ...] = ()
+    """Without launches: those under the nearest recorded key, oldest first."""
 
     def reason(self) -> str:
         """Why there is no baseline, in words; empty if there is one."""
@@ -94,8 +134,8 @@ class Found:
 
 
 def workload_key(workload: Workload) -> str:
-    """All numbers of a workload that change its figures, e.g. ``C16 in256 out256 requests48``."""
-    return f"{workload.name} in{workload.input_tokens} out{workload.output_tokens} requests{workload.requests}"
+    """All of a workload that changes its figures, and what the figure is: ``C16 in256 out256 requests48 steady``."""
+    return f"{workload.name} in{workload.input_tokens} out{workload.output_tokens} requests{workload.requests} {VALUE}"
 
 
 class BaselineStore:
@@ -104,8 +144,16 @@ class BaselineStore:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
 
-    def record(self, key: BaselineKey, measurement: Measurement, *, why: str, when: datetime.datetime) -> Path:
-        """Accept a measurement as one more launch of its cell; returns the file that now holds it.
+    def record(
+        self,
+        key: BaselineKey,
+        measurement: Measurement,
+        *,
+        why: str,
+        when: datetime.datetime,
+        origin: Origin = Origin(),  # noqa: B008 - frozen
+    ) -> Path:
+        """Accept a measurement, made at ``when``, as one more launch of its cell; returns the file that now holds it.
 
         Raises:
             UsageError: the measurement is void or has no figures, ``why`` is empty, or the file cannot be read.
@@ -126,11 +174,24 @@ class BaselineStore:
             accept_counts=prompt_counts(record for repeat in measurement.repeats for record in repeat.records) or None,
             ttft_p50_seconds=_rounded(measurement.ttft_p50_seconds),
             tpot_p50_seconds=_rounded(measurement.tpot_p50_seconds),
+            conditions=condition_figures(measurement),
+            origin=origin,
         )
-        path = self.path(key.matrix, key.cell)
+        return self.add(launch)
+
+    def add(self, launch: BaselineLaunch) -> Path:
+        """One more accepted launch; returns the file that now holds it.
+
+        Raises:
+            UsageError: the same launch has been accepted before, or the file cannot be read.
+            InfrastructureFault: the disk does not take it.
+        """
+        path = self.path(launch.key.matrix, launch.key.cell)
         path.parent.mkdir(parents=True, exist_ok=True)
         with _alone_in(path.parent):
-            self.launches(key.matrix, key.cell)
+            twin = self.twin(launch)
+            if twin is not None:
+                raise UsageError(f"{launch.key.cell} {launch.key.workload}: {already_accepted(twin)}")
             before = path.read_text(encoding="utf-8") if path.exists() else ""
             unfinished = path.with_name(f".{path.name}.{os.getpid()}")
             try:
@@ -140,6 +201,22 @@ class BaselineStore:
                 unfinished.unlink(missing_ok=True)
                 raise InfrastructureFault(f"{path}: the baseline cannot be written: {error.strerror}") from error
         return path
+
+    def twin(self, launch: BaselineLaunch) -> BaselineLaunch | None:
+        """The accepted launch that is this one, if its origin tells; None if there is none.
+
+        Raises:
+            UsageError: the cell's file cannot be read.
+        """
+        known = self.launches(launch.key.matrix, launch.key.cell)
+        if not launch.origin.run and not launch.origin.imported_from:
+            return None
+        return next((other for other in known if other.identity == launch.identity), None)
+
+    def cells(self) -> tuple[tuple[str, str], ...]:
+        """(matrix, cell) of all that has a file, sorted."""
+        found = (path for path in self._folder.glob("*/*.jsonl") if not path.name.startswith("."))
+        return tuple(sorted((path.parent.name, path.stem) for path in found))
 
     def require_writable(self, matrix: str) -> None:
         """Find out before an hour of measuring that nothing can be recorded.
@@ -168,8 +245,8 @@ class BaselineStore:
         nearest = min(
             reversed(recorded),
             key=lambda launch: (launch.key.workload != key.workload, len(key.differences(launch.key))),
-        )
-        return Found((), key.differences(nearest.key))
+        ).key
+        return Found((), key.differences(nearest), tuple(launch for launch in recorded if launch.key == nearest))
 
     def launches(self, matrix: str, cell: str) -> tuple[BaselineLaunch, ...]:
         """All accepted launches of a cell, whatever their key, oldest first.
@@ -197,6 +274,14 @@ class BaselineStore:
             if not FILE_NAME.fullmatch(name):
                 raise UsageError(f"{name!r} cannot name a baseline file: letters, digits and ._+=@- are allowed")
         return self._folder / matrix / f"{cell}.jsonl"
+
+
+def already_accepted(twin: BaselineLaunch) -> str:
+    """That a launch is in the baselines, in words."""
+    accepted = twin.origin.accepted
+    by = f" by {twin.origin.who}" if twin.origin.who else ""
+    day = f" on {accepted:%Y-%m-%d}" if accepted else ""
+    return f"this launch has been accepted before{by}{day} ({twin.why})"
 
 
 def _parse(path: Path, number: int, line: str) -> BaselineLaunch:

@@ -191,7 +191,7 @@ class MeasurementRecord:
     workload: str
     concurrency: int
     output_tokens_per_second: float
-    """The launch's value: the median of ``repeats``."""
+    """The launch's value: the median of ``repeats``; 0 where there is none."""
     repeats: tuple[float, ...]
     accept_length: float | None
     ttft_p50_seconds: float | None
@@ -206,6 +206,18 @@ class MeasurementRecord:
     baseline_bound: float | None = None
     """The slowest value that is not a regression."""
     baseline_n: int = 0
+    when: str = ""
+    """When the measurement ended."""
+    launch: int = 1
+    """Which launch of the cell in this run."""
+    key: Mapping[str, object] | None = None
+    """The fields of :class:`mtpgate.judge.baselines.BaselineKey`."""
+    accept_counts: Mapping[str, tuple[int, int]] | None = None
+    """Tokens and verify steps by prompt, summed over the repeats."""
+    conditions: str = ""
+    """What the machine was like meanwhile, in a line."""
+    condition_figures: Mapping[str, float] = field(default_factory=dict)
+    """The same as figures: see :func:`mtpgate.load.conditions.figures`."""
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,10 @@ import pytest
 from fixtures.baselines import Gate
 from fixtures.outcomes import not_judged, remark
 from mtpgate.checks.token_counts import PROMPT_ID, disagreements
+from mtpgate.errors import InfrastructureFault
 from mtpgate.load.measure import run_repeat
 from mtpgate.load.prompts import TokenPrompt, parity_prompts
+from mtpgate.load.spoiled import machine_is_at_fault
 from mtpgate.matrix.cell import Cell, Workload
 from mtpgate.server.client import ServerClient
 
@@ -48,6 +50,8 @@ def test_tokens_per_second(gate: Gate, workload: Workload, request: pytest.Fixtu
     verdict = gate.judge(measurement, workload)
     if insane is not None and not insane.own:
         not_judged(request.node, "insufficient", insane.text)
+    if machine_is_at_fault(measurement):
+        raise InfrastructureFault(verdict.text)
     assert measurement.void is None, insane.text if insane is not None else f"void, not judged: {measurement.void}"
     assert not verdict.red, verdict.text
     recorded = gate.record_if_asked(measurement, workload)

@@ -49,13 +49,17 @@ def test_launches_come_oldest_first(store):
     assert [launch.why for launch in store.find(KEY).launches] == ["earlier", "later"]
 
 
-@pytest.mark.parametrize("part", ["workload", "sglang", "model", "hardware", "attention_backend", "engine", "gpus"])
+@pytest.mark.parametrize(
+    "part", ["workload", "sglang", "model", "hardware", "attention_backend", "engine", "driver", "gpus"]
+)
 def test_a_launch_under_another_key_is_no_baseline_and_the_part_is_named(store, part):
     store.record(KEY, measurement(41.5), why="first", when=WHEN)
     changed = KEY.model_copy(update={part: 8 if part == "gpus" else "other"})
     found = store.find(changed)
     assert found.launches == ()
-    assert found.changed == (f"{part}: {getattr(KEY, part)} -> {getattr(changed, part)}",)
+    assert found.changed == (f"{part}: {getattr(KEY, part) or 'not known'} -> {getattr(changed, part)}",)
+    assert changed.changed_parts(KEY) == (part,)
+    assert [launch.why for launch in found.nearest] == ["first"]
     assert f"{part}: " in found.reason()
 
 
@@ -122,4 +126,4 @@ def test_launches_recorded_at_the_same_time_are_all_kept(store):
 
 
 def test_the_workload_key_holds_all_numbers():
-    assert workload_key(Workload(16, 256, 128, 48)) == "C16 in256 out128 requests48"
+    assert workload_key(Workload(16, 256, 128, 48)) == "C16 in256 out128 requests48 steady"

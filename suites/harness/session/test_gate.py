@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from pydantic import TypeAdapter
 
 from fixtures.baselines import Gate
 from mtpgate.checks.answers import Answer, Answers
@@ -14,7 +16,9 @@ from mtpgate.judge.acceptance import Loaded
 from mtpgate.judge.baselines import BaselineStore
 from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
 from mtpgate.matrix.cell import Cell, Speculation, Workload
+from mtpgate.report.records import MeasurementRecord
 from mtpgate.report.store import Store
+from suites.harness.judge.synthetic import KEY
 
 CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
 FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
@@ -38,7 +42,7 @@ def parity(*ids: int) -> Answers:
 def gate(tmp_path: Any) -> Gate:
     plan = SimpleNamespace(reference=SimpleNamespace(id="nomtp"), matrix=SimpleNamespace(minimum_effect=0.1))
     return Gate(
-        launched=SimpleNamespace(cell=CELL),
+        launched=SimpleNamespace(cell=CELL, launches=1),
         server=None,
         prepared=SimpleNamespace(plan=plan),
         baselines=BaselineStore(tmp_path / "baselines"),
@@ -82,7 +86,7 @@ def test_a_cell_whose_parity_answers_loop_has_no_speed_though_its_load_is_sane(g
 
 
 def test_a_void_load_is_stored_as_void_whatever_its_speed(gate, monkeypatch):
-    monkeypatch.setattr(Gate, "key", lambda *_: SimpleNamespace(matrix="m", cell=CELL.id, workload="C1"))
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
     verdict = gate.judge(replace(load(CELL.id, STUCK), void="the answers are not sane"), Workload(1, 4, 32, 1))
     assert verdict.state == "void" and not verdict.green
     (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
@@ -96,3 +100,48 @@ def test_a_load_with_wrong_counts_becomes_no_baseline(gate):
     said = gate.record_if_asked(measurement, Workload(1, 4, 32, 1))
     assert said.startswith("not recorded as a baseline: C1: the counts are wrong")
     assert not list(gate.store.root.parent.glob("baselines/**/*.jsonl"))
+
+
+def test_a_load_of_which_nothing_was_measured_is_stored_and_read_back_as_void(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    nothing = replace(
+        load(CELL.id), repeats=(), output_tokens_per_second=math.nan, ttft_p50_seconds=math.nan, void="warm-up: cut"
+    )
+    gate.judge(nothing, Workload(1, 4, 32, 1))
+    line = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text()
+    record = TypeAdapter(MeasurementRecord).validate_json(line)
+    assert (record.output_tokens_per_second, record.ttft_p50_seconds, record.void) == (0.0, None, "warm-up: cut")
+
+
+def loads_of(monkeypatch: Any, *measurements: Measurement) -> list[bool]:
+    """The gate measures these, one after the other; returns a list with an item for each that it took."""
+    taken: list[bool] = []
+
+    def once(_: Gate, __: Workload, **more: bool) -> Measurement:
+        taken.append(more["watched"])
+        return measurements[len(taken) - 1]
+
+    monkeypatch.setattr(Gate, "_measure_once", once)
+    return taken
+
+
+def test_a_disturbed_load_is_measured_again_and_the_second_counts(gate, monkeypatch):
+    fine = load(CELL.id, FINE)
+    taken = loads_of(monkeypatch, replace(fine, void="disturbed: GPU 0 throttled"), fine)
+    assert gate.measure(Workload(1, 4, 32, 1)) is fine
+    assert taken == [True, True]
+
+
+def test_a_load_that_is_disturbed_twice_is_void_for_good(gate, monkeypatch):
+    hot = replace(load(CELL.id, FINE), void="disturbed: GPU 0 throttled")
+    taken = loads_of(monkeypatch, hot, replace(hot, void="disturbed: process 7 computed"))
+    assert gate.measure(Workload(1, 4, 32, 1)).void == (
+        "disturbed: process 7 computed\nmeasured twice; the first time disturbed: GPU 0 throttled"
+    )
+    assert len(taken) == 2
+
+
+def test_a_load_that_is_void_for_another_reason_is_not_measured_again(gate, monkeypatch):
+    taken = loads_of(monkeypatch, replace(load(CELL.id, FINE), void="request 3 failed"))
+    assert gate.measure(Workload(1, 4, 32, 1)).void == "request 3 failed"
+    assert len(taken) == 1

@@ -81,6 +81,8 @@ class Behaviour:
     """Of one request; None: as fast as it can."""
     accept_length: float = 2.0
     """Mean tokens of a verify step with speculation (bonus included), at most num_steps + 1."""
+    retractions: int = 0
+    """``num_retractions`` of every answer."""
     flush_refusals: int = 0
     """How often ``/flush_cache`` says 400 first."""
     unhealthy: bool = False
