@@ -30,6 +30,8 @@ from mtpgate.errors import UsageError  # noqa: E402 - found where this script li
 from mtpgate.report.run import Run, load_run  # noqa: E402
 
 BAD_USE, CUT_SHORT = 2, 3
+INTERRUPTED = 2
+"""pytest's exit code."""
 RED = ("failed", "fixed")
 SHOWN_CHARACTERS = 300
 DONE = (0, 1)
@@ -71,19 +73,17 @@ def main() -> int:
     asked = {"marks": options.marks, "matrix": str(options.matrix), "options": options.option}
     runs = known(kept, asked)
     console = Console(highlight=False)
-    try:
-        while len(runs) < options.runs:
-            number = len(runs) + 1
-            found = one(number, options)
-            if found is None:
-                console.print(f"run {number} was cut short; see {options.out / f'run-{number:03}.log'}")
-                return CUT_SHORT
-            runs.append(found)
-            keep(kept, asked, runs)
-            console.print(f"run {number} of {options.runs}: {told(found)}")
-    except KeyboardInterrupt:
-        console.print(f"interrupted after {len(runs)} runs; call again to go on")
-        return CUT_SHORT
+    while len(runs) < options.runs:
+        number = len(runs) + 1
+        found = one(number, options)
+        if found is None:
+            console.print(
+                f"run {number} was cut short; see {options.out / f'run-{number:03}.log'}. Call again to go on"
+            )
+            return CUT_SHORT
+        runs.append(found)
+        keep(kept, asked, runs)
+        console.print(f"run {number} of {options.runs}: {told(found)}")
     console.print(table(runs))
     return 0 if all(run.clean for run in runs) else 1
 
@@ -136,15 +136,27 @@ def one(number: int, options: argparse.Namespace) -> CleanRun | None:
     began = time.monotonic()
     with out.with_suffix(".log").open("wb") as log:
         command = [*options.before, *pytest, "-p", "no:cacheprovider", *options.option]
-        ended = subprocess.run(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT, check=False)
+        process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
+        exit_code = ended(process)
     seconds = time.monotonic() - began
+    if exit_code == INTERRUPTED:
+        return None
     try:
         run = load_run(out)
     except UsageError as error:
         refuse(f"run {number}: {error}\nsee {out.with_suffix('.log')}")
-    if ended.returncode not in DONE or run.finished is None:
+    if exit_code not in DONE or run.finished is None:
         return None
-    return summed(number, ended.returncode, seconds, run)
+    return summed(number, exit_code, seconds, run)
+
+
+def ended(process: subprocess.Popen[bytes]) -> int:
+    """The exit code. Ctrl-C reaches pytest as well, which stops its server before it ends: that is waited for."""
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:
+            continue
 
 
 def summed(number: int, exit_code: int, seconds: float, run: Run) -> CleanRun:

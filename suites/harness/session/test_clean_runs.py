@@ -3,33 +3,42 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CELL = "eagle-s1-k1-d2"
+TIMEOUT_SECONDS = 240
+"""Against a run that hangs."""
+
+
+def command(suite: Any, runs: int, marks: str = "parity") -> list[str]:
+    given = [part for part in suite.command() if part.startswith(("--server-command", "--known-bad", "--baselines"))]
+    return [
+        sys.executable,
+        str(ROOT / "tools" / "clean_runs.py"),
+        f"--runs={runs}",
+        f"--marks={marks}",
+        f"--matrix={HERE / 'standin.yaml'}",
+        f"--out={suite.folder / 'clean'}",
+        *(f"--option={part}" for part in (*given, f"--cell={CELL}")),
+    ]
 
 
 def clean_runs(suite: Any, runs: int, behaviour: dict[str, object] | None = None, marks: str = "parity") -> Any:
-    given = [part for part in suite.command() if part.startswith(("--server-command", "--known-bad", "--baselines"))]
     return subprocess.run(
-        [
-            sys.executable,
-            str(ROOT / "tools" / "clean_runs.py"),
-            f"--runs={runs}",
-            f"--marks={marks}",
-            f"--matrix={HERE / 'standin.yaml'}",
-            f"--out={suite.folder / 'clean'}",
-            *(f"--option={part}" for part in (*given, f"--cell={CELL}")),
-        ],
+        command(suite, runs, marks),
         cwd=suite.folder,
         env=suite.environment(behaviour),
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=TIMEOUT_SECONDS,
         check=False,
     )
 
@@ -78,3 +87,23 @@ def test_a_run_that_does_not_begin_is_no_clean_run(suite: Any) -> None:
     assert ended.returncode == 2
     assert "run-001.log" in ended.stderr
     assert not (suite.folder / "clean" / "runs.json").exists()
+
+
+def test_a_run_that_is_interrupted_stops_its_server_and_is_run_again(
+    suite: Any, wait_until: Callable[[Callable[[], bool], str], None]
+) -> None:
+    slow = subprocess.Popen(
+        # A shell without job control starts background jobs with SIGINT ignored, and that is inherited.
+        ["env", "--default-signal=INT", *command(suite, 1)],
+        cwd=suite.folder,
+        env=suite.environment({"tokens_per_second": 5}),
+        start_new_session=True,
+    )
+    log = suite.folder / "clean" / "run-001" / "cells" / "nomtp" / "server.log"
+    wait_until(lambda: log.exists() and b"fired up" in log.read_bytes(), "a server that is asked")
+    os.killpg(slow.pid, signal.SIGINT)
+    assert slow.wait(TIMEOUT_SECONDS) == 3
+    assert not suite.processes()
+    assert not (suite.folder / "clean" / "runs.json").exists()
+    again = clean_runs(suite, 1)
+    assert again.returncode == 0, again.stdout + again.stderr

@@ -33,6 +33,8 @@ def test_where_all_answers_are_equal_nothing_is_launched_again(suite: Any) -> No
         assert weighed(ended, cell).state == "passed"
         assert weighed(ended, cell).message.startswith("nothing to weigh: all ")
     assert not launched_again(ended)
+    asked = [json.loads(line)["test_id"] for line in (ended.out / "checks.jsonl").read_text().splitlines()]
+    assert ["weighed" in name for name in asked] == [False, False, False, True, True]
 
 
 def test_near_ties_pass_and_are_counted_after_the_reference_has_weighed_them(suite: Any) -> None:

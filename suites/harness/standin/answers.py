@@ -8,8 +8,6 @@ from collections.abc import Iterator
 VOCABULARY = 256
 FIRST_PRINTABLE, PRINTABLE = 32, 95
 LOGPROB_FIRST, LOGPROB_SECOND, LOGPROB_OTHER = -0.25, -2.0, -9.0
-TIED_EVERY, TIED_BY = 16, 1e-7
-"""With ties, the second token is as good as the first in one of so many contexts."""
 
 
 def encode(text: str) -> list[int]:
@@ -23,8 +21,7 @@ def decode(tokens: list[int]) -> str:
 class Model:
     """Deterministic answers: the same with and without speculation, and other ones for every other context."""
 
-    def __init__(self, context: list[int], *, ties: bool = False) -> None:
-        self.ties = ties
+    def __init__(self, context: list[int]) -> None:
         self.hash = zlib.crc32(bytes(token % 256 for token in context))
 
     def top(self) -> list[tuple[float, int]]:
@@ -35,11 +32,7 @@ class Model:
         second = FIRST_PRINTABLE + (mixed // PRINTABLE + 1 + first) % PRINTABLE
         if second == first:
             second = FIRST_PRINTABLE + (first - FIRST_PRINTABLE + 1) % PRINTABLE
-        return [(LOGPROB_FIRST, first), (LOGPROB_FIRST - TIED_BY if self.tied else LOGPROB_SECOND, second)]
-
-    @property
-    def tied(self) -> bool:
-        return self.ties and self.hash % TIED_EVERY == 0
+        return [(LOGPROB_FIRST, first), (LOGPROB_SECOND, second)]
 
     def logprob(self, token: int) -> float:
         return next((logprob for logprob, known in self.top() if known == token), LOGPROB_OTHER)
@@ -61,3 +54,28 @@ def steps(count: int, accept_length: float, num_steps: int | None) -> Iterator[i
         owed -= size
         left -= size
         yield size
+
+
+class TiedModel(Model):
+    """One whose second token is as good as the first in one of TIED_EVERY contexts."""
+
+    turned = False
+    """Whether the second one leads there, as rounding may have it elsewhere."""
+
+    def top(self, *count: int) -> list[tuple[float, int]]:
+        (best, first), (_, second), *others = super().top(*count)
+        if self.hash % TIED_EVERY:
+            return [(best, first), (LOGPROB_SECOND, second), *others]
+        if self.turned:
+            first, second = second, first
+        return [(best, first), (best - TIED_BY, second), *others]
+
+    def logprob(self, token: int) -> float:
+        return next((logprob for logprob, known in self.top() if known == token), super().logprob(token))
+
+
+class TurnedModel(TiedModel):
+    turned = True
+
+
+TIED_EVERY, TIED_BY = 16, 1e-7

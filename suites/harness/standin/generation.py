@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from answers import Model, decode, encode, steps
+from answers import Model, TiedModel, TurnedModel, decode, encode, steps
 from requesting import tokens_of
 
 if TYPE_CHECKING:
@@ -29,11 +29,11 @@ def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, 
     count = int(parameters.get("max_new_tokens", 128))
     wrong = behaviour.answers in ("wrong", "wrong_speculative" if speculative else "wrong_plain")
     wrong = wrong or (behaviour.probes == "other_second" and standin.seen_before(prompt))
-    ties = behaviour.answers == "ties_speculative"
-    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None, forced=forced(parameters), ties=ties)
-    answer.turns = ties and speculative
+    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None, forced=forced(parameters))
     sizes = list(steps(count, behaviour.accept_length, standin.launch.num_steps if speculative else None))
     identifier = uuid.uuid4().hex
+    if behaviour.answers == "ties_speculative":
+        answer.model = TurnedModel(prompt) if speculative else TiedModel(prompt)
     for number, size in enumerate(sizes):
         if behaviour.tokens_per_second or (request.get("stream") and count > LONG):
             time.sleep(size / (behaviour.tokens_per_second or LONG_TOKENS_PER_SECOND))
@@ -80,17 +80,13 @@ def forced(parameters: dict[str, Any]) -> list[int]:
 class _Answer:
     """The tokens of one answer with their log-probabilities."""
 
-    turns = False
-    """Whether the second of two tied tokens is taken."""
-
-    def __init__(self, prompt: list[int], wrong_at: int | None, forced: list[int], *, ties: bool) -> None:
+    def __init__(self, prompt: list[int], wrong_at: int | None, forced: list[int]) -> None:
         self.forced = forced
         self.hidden = 0
         """Characters of the stop string, which the text leaves out."""
         self.prompt = prompt
         self.wrong_at = wrong_at
-        self.ties = ties
-        self.model = Model(prompt, ties=ties)
+        self.model = Model(prompt)
         self.output: list[int] = []
         self.logprobs: list[list[Any]] = []
         self.top: list[list[list[Any]]] = []
@@ -98,8 +94,7 @@ class _Answer:
     def extend(self, size: int) -> None:
         for _ in range(size):
             ranked = self.model.top()
-            second = len(self.output) == self.wrong_at or (self.turns and self.model.tied)
-            token = ranked[second][1]
+            token = ranked[1][1] if len(self.output) == self.wrong_at else ranked[0][1]
             if self.forced and len(self.output) < len(self.forced):
                 token = self.forced[len(self.output)]
             self.logprobs.append([self.model.logprob(token), token, None])
@@ -138,7 +133,7 @@ class _Answer:
         start = len(self.prompt) if start is None or start < 0 else start
         inputs: list[Any] = []
         input_top: list[Any] = []
-        model = Model(self.prompt[:start], ties=self.ties)
+        model = type(self.model)(self.prompt[:start])
         for position, token in enumerate(self.prompt[start:]):
             first = position == 0
             inputs.append([None if first else model.logprob(token), token, None])
