@@ -9,6 +9,7 @@ from mtpgate.checks.probing import (
     PROMPT,
     Asked,
     Facts,
+    NotAsked,
     ProbeFailed,
     body,
     require_same,
@@ -52,7 +53,7 @@ def more_than_run(server: Asked, facts: Facts) -> str:
     """More requests at once than run at once: the others wait, and all are answered."""
     limit = facts.max_running_requests
     if limit is None or limit + MORE_THAN_RUN > MOST_AT_ONCE:
-        return f"not asked: max_running_requests is {limit or 'not known'}, and this sends {MOST_AT_ONCE} at most"
+        raise NotAsked(f"max_running_requests is {limit or 'not known'}, and this sends {MOST_AT_ONCE} at most")
     count = limit + MORE_THAN_RUN
     what = f"one of {count} requests at once (max_running_requests {limit})"
     whole_answers(server, what, [body(f"{number}: one, two,", CROWD_TOKENS) for number in range(count)])

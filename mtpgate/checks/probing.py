@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mtpgate.checks.answers import Answer, answer_of
+from mtpgate.checks.sanity import check_output
 from mtpgate.server.client import ServerError
 
 ANSWER_SECONDS = 180.0
@@ -25,12 +26,18 @@ ANSWER_SECONDS = 180.0
 PROMPT = "Count up: one, two, three, four,"
 LONGEST_SHOWN = 80
 EXACT_TYPES = ("float32", "float")
+ALWAYS_GREEDY = ("cpu", "xpu")
+"""Devices for which SGLang has no verify step that samples."""
 
 Body = Mapping[str, object]
 
 
 class ProbeFailed(AssertionError):
     """The server answered, and not as it must."""
+
+
+class NotAsked(Exception):
+    """The probe does not apply to this server; the text says why. Not a pass: nothing was seen."""
 
 
 class Asked(Protocol):
@@ -56,6 +63,8 @@ class Facts:
     """Tokens of the longest prompt that the scheduler takes."""
     max_running_requests: int | None = None
     eos_id: int | None = None
+    greedy_because: str | None = None
+    """Why it answers greedily whatever the temperature; None: it samples."""
     exact: bool = True
     """Computed in float32: an answer is the same at any composition. In a narrower type the last bits depend on the
     shape of the batch and on what of the prompt was cached, so only answers of equal composition are compared."""
@@ -82,8 +91,17 @@ def look(server: Asked, info: Mapping[str, Any]) -> Facts:
         longest_input=min(longest, default=None),
         max_running_requests=_number(running),
         eos_id=_eos_id(Path(str(info.get("model_path") or ""))),
+        greedy_because=_greedy_because(info),
         exact=info.get("dtype") in EXACT_TYPES,
     )
+
+
+def _greedy_because(info: Mapping[str, Any]) -> str | None:
+    """``_verify_uses_greedy`` in ``srt/speculative/eagle_utils.py`` (0.5.23)."""
+    device = info.get("device")
+    if info.get("speculative_algorithm") and device in ALWAYS_GREEDY:
+        return f"with speculation SGLang's verify step on {device} takes the best token whatever the temperature"
+    return None
 
 
 def _number(value: object) -> int | None:
@@ -111,25 +129,59 @@ def body(prompt: str | Sequence[int], new_tokens: int, *, whole: bool = True, **
 
 
 def answer(server: Asked, what: str, request: Body) -> Answer:
-    """The answer to a request; ``what`` names it in errors."""
+    """The answer to a request, whatever it is; ``what`` names it in errors."""
     return answer_of(what, server.ask(request, ANSWER_SECONDS))
 
 
 def whole_answer(server: Asked, what: str, request: Body) -> Answer:
-    """As :func:`answer`, of exactly the tokens that were asked for."""
+    """As :func:`answer`, of exactly the tokens that were asked for, and a sane one."""
     return require_whole(what, request, answer(server, what, request))
 
 
 def require_whole(what: str, request: Body, given: Answer) -> Answer:
-    parameters = request["sampling_params"]
-    assert isinstance(parameters, dict)
-    asked = parameters["max_new_tokens"]
+    asked = _asked_for(request)
     if (given.output_tokens, len(given.output_ids), given.finish_reason) != (asked, asked, "length"):
         raise ProbeFailed(
             f"{what}: asked for {asked} tokens, got {len(given.output_ids)} (counted as {given.output_tokens}), "
             f"finish_reason {given.finish_reason!r}: {shown(given.text)}"
         )
+    return require_sane(what, request, given)
+
+
+def require_sane(what: str, request: Body, given: Answer) -> Answer:
+    """As every answer must be, whatever was asked (:mod:`mtpgate.checks.sanity`)."""
+    findings = check_output(
+        what,
+        given.text,
+        given.output_ids,
+        counted=given.output_tokens,
+        finish_reason=given.finish_reason,
+        asked=_asked_for(request),
+        meta=given.meta,
+    )
+    # A stop is cut off, and may have been all of the text.
+    stops = {"stop", "stop_token_ids"} & set(_parameters(request))
+    wrong = [str(finding) for finding in findings if not (stops and finding.what == "empty")]
+    if wrong:
+        raise ProbeFailed("; ".join(wrong))
     return given
+
+
+def _parameters(request: Body) -> Mapping[str, Any]:
+    parameters = request["sampling_params"]
+    assert isinstance(parameters, dict)
+    return parameters
+
+
+def _asked_for(request: Body) -> int:
+    return int(_parameters(request)["max_new_tokens"])
+
+
+def at_once(server: Asked, requests: Mapping[str, Body]) -> dict[str, Answer]:
+    """The answers to requests that are sent at once, by what names each."""
+    with ThreadPoolExecutor(max(len(requests), 1)) as pool:
+        found = pool.map(lambda item: answer(server, *item), requests.items())
+        return dict(zip(requests, found, strict=True))
 
 
 def whole_answers(server: Asked, what: str, requests: Sequence[Body]) -> list[Answer]:
