@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from mtpgate.checks.answers import finish_reason
@@ -16,6 +17,7 @@ from mtpgate.checks.probing import (
     whole_answer,
     whole_answers,
 )
+from mtpgate.checks.sanity import check_output
 from mtpgate.checks.wellness import require_idle
 
 FIRST_WAVE = (14, 3, 8)
@@ -82,7 +84,24 @@ def abort(server: Asked, facts: Facts) -> str:
             f"/abort_request in mid-stream: expected finish_reason 'abort', found {finish_reason(meta)!r} after "
             f"{meta.get('completion_tokens')} of {length} tokens"
         )
+    _require_sane_so_far(last, meta)
     after = whole_answer(server, "after the abort", body(PROMPT, CROWD_TOKENS))
     if facts.exact:
         require_same("the same prompt before and after an abort", before.output_ids, after.output_ids)
     return f"cut after the first event, and aborted after {meta.get('completion_tokens')} of {length} tokens"
+
+
+def _require_sane_so_far(last: Mapping[str, object], meta: Mapping[str, object]) -> None:
+    """What was said of an answer until it was given up."""
+    text, ids, counted = last.get("text"), last.get("output_ids"), meta.get("completion_tokens")
+    findings = check_output(
+        "the aborted answer",
+        text if isinstance(text, str) else "",
+        ids if isinstance(ids, Sequence) else (),
+        counted=counted if isinstance(counted, int) else 0,
+        finish_reason="abort",
+        allowed_reasons=("abort",),
+        meta=meta,
+    )
+    if findings:
+        raise ProbeFailed("; ".join(map(str, findings)))

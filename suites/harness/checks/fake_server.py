@@ -140,7 +140,9 @@ class FakeServer:
         for number in range(1, count + 1):
             reason = "abort" if self.aborted else "length" if number == count else None
             meta = {"finish_reason": reason and {"type": reason}, "completion_tokens": number}
-            yield {"meta_info": meta}
+            given = {"text": "x" * number, "output_ids": list(range(number)), "meta_info": meta}
+            self.spoil(request, given)
+            yield given
             if reason:
                 return
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from mtpgate.checks.probe_load import FIRST_WAVE
+from mtpgate.checks.probe_load import CROWD_TOKENS, FIRST_WAVE
 from mtpgate.checks.probes import DEADLY, PROBES, ProbeResult, run_probe
 from mtpgate.checks.probing import PROMPT, Facts, look
 from mtpgate.server.client import ServerError
@@ -135,7 +135,7 @@ class Spoilt:
     @staticmethod
     def last_turn(request: Answer, answer: Answer, seen: Counter[str]) -> None:
         seen["turns"] += str(request.get("text", "")).startswith("[{")
-        if seen["turns"] == 4:
+        if seen["turns"] == 3:
             answer["text"] += "?"
             seen["turns"] += 1
 
@@ -162,9 +162,16 @@ class Spoilt:
 
     @staticmethod
     def other_after(request: Answer, answer: Answer, seen: Counter[str]) -> None:
+        if parameters(request)["max_new_tokens"] != CROWD_TOKENS:
+            return
         seen["asked"] += 1
         if seen["asked"] == 2:
             other_token(answer)
+
+    @staticmethod
+    def token_lost_in_an_aborted_stream(request: Answer, answer: Answer, seen: Counter[str]) -> None:
+        if answer["meta_info"]["finish_reason"] == {"type": "abort"}:
+            answer["output_ids"].pop()
 
     @staticmethod
     def no_tokens_for_long_input(request: Answer, answer: Answer, seen: Counter[str]) -> None:
@@ -173,7 +180,7 @@ class Spoilt:
 
 
 FAULTS = [
-    ("same-prompt-twice", "second_answer", "the same prompt a third time.* they differ from token 11 on"),
+    ("same-prompt-twice", "second_answer", "the same prompt a second time.* they differ from token 11 on"),
     ("shared-prefix", "after_another_with_the_prefix", "a prompt with a cached prefix: expected tokens"),
     ("short-answers", "one_too_many", "max_new_tokens 2: asked for 2 tokens, got 3"),
     ("short-answers", "other_first_token", "max_new_tokens 3: .*differ from token 0 on"),
@@ -198,6 +205,7 @@ FAULTS = [
     ("changing-batch", "other_in_a_batch", "batch that shrinks and grows, 14 tokens: .*differ from token 13"),
     ("more-than-run", "aborted_in_a_crowd", r"one of 10 requests at once \(max_running_requests 6\).*'abort'"),
     ("abort", "other_after", "before and after an abort: .*differ from token 3"),
+    ("abort", "token_lost_in_an_aborted_stream", "the aborted answer: token_count: 1 token ids, completion_tokens 2"),
     ("context-limit", "no_tokens_for_long_input", "an input of 120 tokens, the longest: asked for 1 tokens, got 0"),
 ]
 
@@ -232,6 +240,13 @@ def test_the_cached_answer_must_be_the_computed_one_in_float32_only(exact: bool,
     result = run("same-prompt-twice", FakeServer(spoil), exact=exact)
     assert result.outcome == outcome
     assert ("a second time, from the prefix cache: expected tokens" in result.message) == exact
+
+
+def test_in_a_narrow_type_two_answers_from_the_cache_must_be_the_same() -> None:
+    seen: Counter[str] = Counter()
+    server = FakeServer(lambda request, answer: Spoilt.second_answer(request, answer, seen))
+    result = run("same-prompt-twice", server, exact=False)
+    assert "the same prompt a third time, cached as at the second: expected tokens" in result.message
 
 
 def test_in_a_narrow_type_a_batch_is_compared_for_sanity_only() -> None:
@@ -345,7 +360,7 @@ def test_no_tokens_for_the_question_afterwards_fails_the_probe() -> None:
             answer["output_ids"].clear()
 
     result = run("json-schema", FakeServer(spoil))
-    assert "afterwards: a short question afterwards: asked for 4 tokens, got 0" in result.message
+    assert "afterwards: a short question afterwards: asked for 2 tokens, got 0" in result.message
 
 
 def test_facts_come_from_the_server_and_the_models_files(tmp_path: Path) -> None:

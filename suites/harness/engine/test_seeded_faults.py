@@ -27,9 +27,13 @@ LONG_CHAIN = "eagle-s3-k1-d4-weight-version-{}"
 PLAIN = "nomtp-weight-version-{}"
 
 # What each cell of the seeded matrix is asked: all that its fault may touch, and no load.
-ASKED = (
-    "(answers_as_the_reference and not count_high and not ignore_stop and not hot) "
-    "or (accept_length and not under_load) or (ignore_stop and (stop-string or end-of-text)) or (hot and (sampling or several-answers))"
+ASKED = " or ".join(
+    (
+        "(answers_as_the_reference and not count_high and not ignore_stop and not hot)",
+        "(accept_length and not under_load)",
+        "(ignore_stop and (stop-string or end-of-text))",
+        "(hot and (sampling or several-answers))",
+    )
 )
 
 
