@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from mtpgate.checks.probe_load import CROWD_TOKENS, FIRST_WAVE
+from mtpgate.checks.probe_stops import stop_strings, stop_tokens
 from mtpgate.checks.probes import DEADLY, PROBES, ProbeResult, run_probe
 from mtpgate.checks.probing import PROMPT, Facts, look
 from mtpgate.server.client import ServerError
@@ -253,6 +254,51 @@ def test_in_a_narrow_type_a_batch_is_compared_for_sanity_only() -> None:
     seen: Counter[str] = Counter()
     server = FakeServer(lambda request, answer: Spoilt.other_in_a_batch(request, answer, seen))
     assert run("changing-batch", server, exact=False).outcome == "passed"
+
+
+@pytest.mark.parametrize(
+    ("texts", "stops"),
+    [
+        (["a", "b", "a", "b", "c"], {2: "b", 3: "ba", 4: "bab", 5: "c"}),
+        (["one", " two", " one"], {2: "wo", 3: " one"}),
+        # A token that adds no text, and one that ends inside a character, complete nothing.
+        (["x", "", "\ufffd", "y"], {4: "y"}),
+        ([], {}),
+    ],
+)
+def test_a_stop_string_is_first_complete_at_its_token(texts: list[str], stops: dict[int, str]) -> None:
+    assert stop_strings(texts) == stops
+
+
+def test_a_token_that_came_before_is_no_stop() -> None:
+    assert stop_tokens((5, 6, 5, 7, 6)) == {2: 6, 4: 7}
+
+
+def test_a_server_that_tells_no_texts_of_tokens_is_asked_for_stops_all_the_same() -> None:
+    def without_texts(request: Answer, answer: Answer) -> None:
+        answer["meta_info"].pop("output_token_logprobs", None)
+
+    result = run("stop-string", FakeServer(without_texts))
+    assert (result.outcome, "stopped at strings that character 2, 3" in result.message) == ("passed", True)
+
+
+def test_an_answer_that_is_no_text_fails_the_probe_that_got_it() -> None:
+    def spoil(request: Answer, answer: Answer) -> None:
+        answer["text"] = "half \ufffd a text"
+
+    assert "n=3: invalid_text: U+FFFD at character 5" in run("several-answers", FakeServer(spoil)).message
+
+
+def test_in_a_narrow_type_a_stop_may_come_in_another_answer_and_must_be_kept_to() -> None:
+    def other_answer(request: Answer, answer: Answer) -> None:
+        if "stop" in parameters(request):
+            answer["text"] = answer["text"].swapcase()
+
+    def overlooked(request: Answer, answer: Answer) -> None:
+        Spoilt.one_stop_overlooked(request, answer, Counter())
+
+    assert run("stop-string", FakeServer(other_answer), exact=False).outcome == "passed"
+    assert "at 1 of 11 places" in run("stop-string", FakeServer(overlooked), exact=False).message
 
 
 def test_bad_requests_that_are_answered_are_red() -> None:
