@@ -154,7 +154,8 @@ def _difference(what: str, expected: Sequence[int], found: Answer) -> str | None
 def _require_none(kind: str, unit: str, wrong: Mapping[int, str], stops: Mapping[int, object]) -> None:
     if wrong:
         places = f"{kind} at {len(wrong)} of {len(stops)} places of an answer ({unit} {_listed(wrong)})"
-        raise ProbeFailed(f"{places} do not end it as they must; the first: {next(iter(wrong.values()))}")
+        some = "" if len(wrong) == len(stops) else " (others do: with speculation, look at stops inside a verify step)"
+        raise ProbeFailed(f"{places} do not end it as they must{some}; the first: {next(iter(wrong.values()))}")
 
 
 def _listed(places: Mapping[int, object]) -> str:
