@@ -7,11 +7,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mtpgate.checks.answers import Answer, answer_of
+from mtpgate.checks.facts import Facts
 from mtpgate.checks.probing import (
     ANSWER_SECONDS,
     PROMPT,
     Asked,
-    Facts,
     NotAsked,
     ProbeFailed,
     answer,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+from mtpgate.checks.facts import Facts
 from mtpgate.checks.probing import (
     PROMPT,
     Asked,
     Body,
-    Facts,
     NotAsked,
     answer,
     body,

@@ -6,17 +6,8 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from mtpgate.checks.answers import finish_reason
-from mtpgate.checks.probing import (
-    PROMPT,
-    Asked,
-    Facts,
-    NotAsked,
-    ProbeFailed,
-    body,
-    require_same,
-    whole_answer,
-    whole_answers,
-)
+from mtpgate.checks.facts import Facts
+from mtpgate.checks.probing import PROMPT, Asked, NotAsked, ProbeFailed, body, require_same, whole_answer, whole_answers
 from mtpgate.checks.sanity import check_output
 from mtpgate.checks.wellness import require_idle
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mtpgate.checks.answers import Answer, answer_of
+from mtpgate.checks.facts import Facts
 from mtpgate.checks.logprobs import Position, forced_positions
-from mtpgate.checks.probing import ANSWER_SECONDS, Asked, Facts, NotAsked, ProbeFailed, body, require_sane, shown
+from mtpgate.checks.probing import ANSWER_SECONDS, Asked, NotAsked, ProbeFailed, body, require_sane, shown
 from mtpgate.checks.sampling import judge_samples
 from mtpgate.server.client import ServerError
 

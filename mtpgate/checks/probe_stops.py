@@ -11,11 +11,11 @@ import itertools
 from collections.abc import Mapping, Sequence
 
 from mtpgate.checks.answers import Answer
+from mtpgate.checks.facts import Facts
 from mtpgate.checks.probing import (
     PROMPT,
     Asked,
     Body,
-    Facts,
     ProbeFailed,
     answer,
     at_once,

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from mtpgate.checks import probe_answers, probe_limits, probe_load, probe_sampling, probe_stops
-from mtpgate.checks.probing import Asked, Facts, NotAsked, ProbeFailed
+from mtpgate.checks.facts import Facts
+from mtpgate.checks.probing import Asked, NotAsked, ProbeFailed
 from mtpgate.checks.wellness import require_well
 from mtpgate.server.client import ServerError
 

@@ -144,7 +144,7 @@ def _lower(actual: Array, ratio: Array) -> float:
     """What the sum of ``ratio`` over tokens drawn from ``actual`` exceeds with probability POWER."""
     mean = (actual * ratio).sum(1)
     variance = (actual * ratio**2).sum(1) - mean**2
-    return float(mean.sum() - stats.norm.ppf(POWER) * math.sqrt(variance.sum()))
+    return float(mean.sum() - stats.norm.ppf(POWER) * math.sqrt(max(variance.sum(), 0.0)))
 
 
 def _alternatives(weights: Array, temperature: float) -> Mapping[str, Array]:

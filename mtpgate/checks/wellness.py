@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mtpgate.checks.probing import PROMPT, Asked, Facts, ProbeFailed, body, whole_answer
+from mtpgate.checks.facts import Facts
+from mtpgate.checks.probing import PROMPT, Asked, ProbeFailed, body, whole_answer
 from mtpgate.server.client import ServerError
 
 SHORT_TOKENS = 2

@@ -3,8 +3,8 @@
 import pytest
 
 from fixtures.outcomes import not_judged, remark
+from mtpgate.checks.facts import look
 from mtpgate.checks.probes import PROBES, run_probe
-from mtpgate.checks.probing import look
 from mtpgate.server.client import ServerClient
 from mtpgate.server.launch import RunningServer
 

@@ -4,8 +4,9 @@ import pytest
 
 from fixtures.launches import Launched
 from fixtures.outcomes import not_judged, remark
+from mtpgate.checks.facts import look
 from mtpgate.checks.probes import DEADLY, run_probe
-from mtpgate.checks.probing import body, look, whole_answer
+from mtpgate.checks.probing import body, whole_answer
 from mtpgate.server.client import ServerClient
 from mtpgate.server.launch import RunningServer
 

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from mtpgate.checks.probing import Facts
+from mtpgate.checks.facts import Facts
 from mtpgate.server.client import ServerError
 
 EOS = 256

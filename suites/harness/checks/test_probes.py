@@ -11,10 +11,11 @@ from typing import Any
 
 import pytest
 
+from mtpgate.checks.facts import Facts, look
 from mtpgate.checks.probe_load import CROWD_TOKENS, FIRST_WAVE
 from mtpgate.checks.probe_stops import stop_strings, stop_tokens
 from mtpgate.checks.probes import DEADLY, PROBES, ProbeResult, run_probe
-from mtpgate.checks.probing import PROMPT, Facts, look
+from mtpgate.checks.probing import PROMPT
 from mtpgate.server.client import ServerError
 from suites.harness.checks.fake_server import EOS, FakeServer, ranked
 

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from mtpgate.checks.facts import look
 from mtpgate.checks.probes import DEADLY, PROBES, ProbeResult, run_probe
-from mtpgate.checks.probing import look
 from mtpgate.server.client import ServerError
 from mtpgate.server.launch import RunningServer
 
