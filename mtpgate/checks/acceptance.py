@@ -7,7 +7,8 @@ that the server prints are not used: the printed rate changed its meaning betwee
 * the bonus token of each step, so 1 means that no draft was accepted;
 * the token of the prefill, which no verify step yields, and the step cut at max_new_tokens: with no draft accepted at
   all, an answer of 24 tokens reads 24 / 23 = 1.04. So "nothing was ever accepted" is told from the counts
-  (completion tokens - 1 <= verify steps), not from the quotient being exactly 1.00;
+  (completion tokens - 1 <= verify steps, and no correct drafts where they are told), not from the quotient being
+  exactly 1.00;
 * an upper end of num_steps + 1 tokens a step. More than that, or counts that contradict each other
   (:mod:`mtpgate.checks.counts`), mean that the counts are wrong.
 

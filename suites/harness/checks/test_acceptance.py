@@ -74,6 +74,13 @@ def test_no_accepted_draft_at_all_is_an_alarm_even_where_the_quotient_is_above_o
     assert "no draft token was ever accepted" in report.message()
 
 
+def test_answers_that_lost_their_accepted_tokens_are_said_to_be_that_and_nothing_else():
+    """As the real engine counts when it drops the bonus token after each accepted draft."""
+    report = judge_acceptance(cell(), [answer(32, 31, spec_num_correct_drafts=27)])
+    (finding,) = report.findings
+    assert "31 verify steps and 27 correct drafts make 58 tokens" in finding
+
+
 def test_one_accepted_draft_is_no_such_alarm():
     assert judge_acceptance(cell(), [answer(24, 23), answer(24, 22, "code-1")]).ok
 
