@@ -144,6 +144,8 @@ def test_tokens_that_are_lost_fail_acceptance_by_the_counts(seeded: Suite) -> No
     record = seeded.check("acceptance", CHAIN.format("drop_bonus"))
     assert record.state == "failed"
     assert "the counts are wrong, and so is any accept length made of them" in record.message
+    assert re.search(r"verify steps and \d+ correct drafts make \d+ tokens", record.message)
+    assert "ever accepted" not in record.message, "it accepts drafts, and loses tokens"
 
 
 @pytest.mark.seeded_cell(CHAIN.format("random"))
