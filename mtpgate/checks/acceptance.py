@@ -31,6 +31,14 @@ from mtpgate.checks.interval import Interval, ratio_interval
 from mtpgate.load.prompts import kind_of
 from mtpgate.matrix.cell import Cell
 
+HARDLY_ANY = 1.15
+"""Accept length that a head without knowledge stays below: with random weights the small model's reaches 1.05."""
+
+WRONG_HEAD = (
+    "The draft head is not loaded, has random weights, or does not belong to this model (see the draft's 'Load weight' "
+    "lines in the log)"
+)
+
 SHORTEST_COUNTED = 2
 """Answers below this many tokens have no verify step."""
 
@@ -221,10 +229,7 @@ def _findings(
         )
     yield from _implausible(cell.speculation.num_steps, with_steps)
     if overall.nothing_accepted:
-        yield (
-            "no draft token was ever accepted: the draft head is not loaded, has random weights, or does not belong to "
-            "this model (see the draft's 'Load weight' lines in the log)"
-        )
+        yield (f"no draft token was ever accepted. {WRONG_HEAD}")
 
 
 def _implausible(num_steps: int, with_steps: Sequence[tuple[Answered, StepCounts]]) -> Iterable[str]:
@@ -246,7 +251,10 @@ def _against_floor(floor: float, overall: AcceptanceCounts) -> tuple[list[str], 
         return [], f"a single prompt has no interval: not enough to compare {length:.2f} with the floor of {floor:.2f}"
     if interval.high < floor:
         text = f"accept length {length:.2f} is below the cell's floor of {floor:.2f}, and so is all of its interval"
-        return [f"{text} ({interval.low:.2f} to {interval.high:.2f}, {interval.clusters} prompts)"], None
+        text += f" ({interval.low:.2f} to {interval.high:.2f}, {interval.clusters} prompts)"
+        if interval.high < HARDLY_ANY:
+            text += f": hardly any draft is accepted. {WRONG_HEAD}"
+        return [text], None
     if interval.low < floor:
         between = f"{interval.low:.2f} to {interval.high:.2f} over {interval.clusters} prompts"
         return [], f"the floor of {floor:.2f} lies inside the interval ({between}): too few prompts to say"
