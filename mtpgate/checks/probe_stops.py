@@ -31,12 +31,14 @@ TOKENS = 12
 STRONG_BIAS = 100.0
 REPLACEMENT = "\ufffd"
 SHOWN_PLACES = 8
+MOST_PLACES = 16
+"""Asked for at once; where tokens are not known, an answer has more characters than that."""
 
 
 def stop_string(server: Asked, facts: Facts) -> str:
     """An answer ends where the stop string is complete, whichever token of a verify step completes it."""
     expected, texts = _long_answer(server)
-    stops = stop_strings(texts or list(expected.text))
+    stops = _some(stop_strings(texts or list(expected.text)))
     if not stops:
         raise ProbeFailed(f"the answer of {TOKENS} tokens has no text to stop at: {shown(expected.text)}")
     requests: dict[str, Body] = {
@@ -88,24 +90,27 @@ def end_of_text(server: Asked, facts: Facts) -> str:
 def stop_strings(texts: Sequence[str]) -> dict[int, str]:
     """By the 1-based place of a token, the shortest string that this token is the first to complete.
 
-    ``texts``: of the answer's tokens, one by one. A token that ends inside a character completes none, nor does the
-    first, which no verify step yields.
+    ``texts``: of the answer's tokens, one by one. A token that ends inside a character completes none.
     """
     whole = "".join(texts)
     found = {}
     for place, end in enumerate(itertools.accumulate(map(len, texts)), start=1):
         begins = range(end - 1, -1, -1)
         piece = next((whole[begin:end] for begin in begins if whole.find(whole[begin:end]) == begin), None)
-        if place > 1 and texts[place - 1] and piece is not None and REPLACEMENT not in piece:
+        if texts[place - 1] and piece is not None and REPLACEMENT not in piece:
             found[place] = piece
     return found
 
 
 def stop_tokens(tokens: Sequence[int]) -> dict[int, int]:
-    """By its 1-based place, each token that the answer has not had before, but for the first."""
-    return {
-        place: token for place, token in enumerate(tokens, start=1) if place > 1 and token not in tokens[: place - 1]
-    }
+    """By its 1-based place, each token that the answer has not had before."""
+    return {at + 1: token for at, token in enumerate(tokens) if token not in tokens[:at]}
+
+
+def _some(stops: Mapping[int, str]) -> dict[int, str]:
+    """At most MOST_PLACES of them, spread over the answer."""
+    step = -(-len(stops) // MOST_PLACES) or 1
+    return dict(list(stops.items())[::step])
 
 
 def _long_answer(server: Asked) -> tuple[Answer, list[str]]:

@@ -35,7 +35,7 @@ def test_a_healthy_server_passes_every_probe(start: Start, eagle: tuple[str, ...
     ("fault", "name", "words"),
     [
         ("other_second", "same-prompt-twice", "the same prompt a second time.*expected tokens"),
-        ("ignores_stop", "stop-string", "at 11 of 11 places .* and finish_reason 'stop', found .* and 'length'"),
+        ("ignores_stop", "stop-string", "at 12 of 12 places .* and finish_reason 'stop', found .* and 'length'"),
         ("ignores_stop", "end-of-text", "expected finish_reason 'stop' after"),
         ("ignores_abort", "abort", "expected finish_reason 'abort', found 'length' after 236 of 236 tokens"),
         ("never_idle", "json-schema", "not idle 0.3 s after the last.*found 1 running requests, 32 KV tokens in use"),

@@ -59,7 +59,7 @@ def test_a_fault_fails_its_probe_and_no_other(suite: Any) -> None:
     ended = suite.run(*ONLY, behaviour={"probes": "ignores_stop"})
     found = outcomes(ended)
     assert {name for name, record in found.items() if record.state == "failed"} == {"stop-string", "end-of-text"}
-    assert found["stop-string"].message.startswith("stop-string: stop strings at 11 of 11 places ")
+    assert found["stop-string"].message.startswith("stop-string: stop strings at 12 of 12 places ")
     assert "Traceback" not in ended.output
 
 
