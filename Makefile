@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Hundreds of short Python processes would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help mtp test lint harness launch seeded seeded-answers bench report clean
+.PHONY: help mtp test lint harness launch seeded bench report clean
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -38,13 +38,9 @@ launch: $(VENV)/installed
 test: lint harness launch
 	@echo "make test: all passed; the report of the real launch is reports/out/launch/index.html"
 
-# Breaks the real engine on purpose and shows that the suite goes red (10 to 20 minutes).
+# Breaks the real engine on purpose and shows that the suite goes red (about 12 minutes).
 seeded: $(VENV)/installed
-	$(BIN)/python -m pytest -m "engine and not seeded_answers" suites/harness -v $(ARGS)
-
-# Faults that break answers only: mixed KV slots, stale KV, lost tokens, NaN, a random draft head (about 15 minutes).
-seeded-answers: $(VENV)/installed
-	$(BIN)/python -m pytest -m seeded_answers suites/harness -v $(ARGS)
+	$(BIN)/python -m pytest -m engine suites/harness -v $(ARGS)
 
 # Limits that need a quiet machine: a log of 1 GiB in 10 s and 200 MiB, one of 200 KB in 0.3 s.
 bench: $(VENV)/installed

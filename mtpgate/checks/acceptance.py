@@ -7,7 +7,8 @@ that the server prints are not used: the printed rate changed its meaning betwee
 * the bonus token of each step, so 1 means that no draft was accepted;
 * the token of the prefill, which no verify step yields, and the step cut at max_new_tokens: with no draft accepted at
   all, an answer of 24 tokens reads 24 / 23 = 1.04. So "nothing was ever accepted" is told from the counts
-  (completion tokens - 1 <= verify steps), not from the quotient being exactly 1.00;
+  (completion tokens - 1 <= verify steps, and no correct drafts where they are told), not from the quotient being
+  exactly 1.00;
 * an upper end of num_steps + 1 tokens a step. More than that, or counts that contradict each other
   (:mod:`mtpgate.checks.counts`), mean that the counts are wrong.
 
@@ -29,6 +30,14 @@ from mtpgate.checks.counts import StepCounts, derived_histogram
 from mtpgate.checks.interval import Interval, ratio_interval
 from mtpgate.load.prompts import kind_of
 from mtpgate.matrix.cell import Cell
+
+HARDLY_ANY = 1.15
+"""Accept length that a head without knowledge stays below: with random weights the small model's reaches 1.05."""
+
+WRONG_HEAD = (
+    "The draft head is not loaded, has random weights, or does not belong to this model (see the draft's 'Load weight' "
+    "lines in the log)"
+)
 
 SHORTEST_COUNTED = 2
 """Answers below this many tokens have no verify step."""
@@ -220,10 +229,7 @@ def _findings(
         )
     yield from _implausible(cell.speculation.num_steps, with_steps)
     if overall.nothing_accepted:
-        yield (
-            "no draft token was ever accepted: the draft head is not loaded, has random weights, or does not belong to "
-            "this model (see the draft's 'Load weight' lines in the log)"
-        )
+        yield (f"no draft token was ever accepted. {WRONG_HEAD}")
 
 
 def _implausible(num_steps: int, with_steps: Sequence[tuple[Answered, StepCounts]]) -> Iterable[str]:
@@ -245,7 +251,10 @@ def _against_floor(floor: float, overall: AcceptanceCounts) -> tuple[list[str], 
         return [], f"a single prompt has no interval: not enough to compare {length:.2f} with the floor of {floor:.2f}"
     if interval.high < floor:
         text = f"accept length {length:.2f} is below the cell's floor of {floor:.2f}, and so is all of its interval"
-        return [f"{text} ({interval.low:.2f} to {interval.high:.2f}, {interval.clusters} prompts)"], None
+        text += f" ({interval.low:.2f} to {interval.high:.2f}, {interval.clusters} prompts)"
+        if interval.high < HARDLY_ANY:
+            text += f": hardly any draft is accepted. {WRONG_HEAD}"
+        return [text], None
     if interval.low < floor:
         between = f"{interval.low:.2f} to {interval.high:.2f} over {interval.clusters} prompts"
         return [], f"the floor of {floor:.2f} lies inside the interval ({between}): too few prompts to say"

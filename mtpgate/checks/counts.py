@@ -64,8 +64,8 @@ class StepCounts:
 
     @property
     def nothing_accepted(self) -> bool:
-        """No step yielded more than its bonus token."""
-        return bool(self.verify_steps) and self.verified <= (self.verify_steps or 0)
+        """No step yielded more than its bonus token, nor accepted a draft by the server's own count."""
+        return bool(self.verify_steps) and self.verified <= (self.verify_steps or 0) and not self.correct
 
     def objections(self, num_steps: int) -> Iterator[str]:
         """Each identity that does not hold, with its numbers."""

@@ -1,4 +1,4 @@
-"""Probes of single answers: the prefix cache, the lengths and ends of answers, several of them, JSON, chat."""
+"""Probes of single answers: the prefix cache, the lengths of answers, several of them, JSON, chat."""
 
 from __future__ import annotations
 
@@ -7,20 +7,23 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mtpgate.checks.answers import Answer, answer_of
+from mtpgate.checks.facts import Facts
 from mtpgate.checks.probing import (
     ANSWER_SECONDS,
     PROMPT,
     Asked,
-    Facts,
+    NotAsked,
     ProbeFailed,
     answer,
     body,
     is_refusal,
     require_same,
+    require_sane,
     require_whole,
     shown,
     whole_answer,
 )
+from mtpgate.checks.sanity import check_output
 from mtpgate.server.client import ServerError
 
 TOKENS = 12
@@ -35,16 +38,18 @@ ENDINGS = ("The first of them is", "Now count them:")
 CHOICES: tuple[Mapping[str, Any], ...] = ({"ok": True}, {"ok": False}, {"no": 1})
 """What the schema allows. Written out: under an open schema a small model may fill its answer with white space."""
 JSON_TOKENS = 32
-STRONG_BIAS = 100.0
 
 
 def same_prompt_twice(server: Asked, facts: Facts) -> str:
-    """The second and third answer come from the prefix cache, and are the first's."""
+    """An answer from the prefix cache is the one without. In a narrow type, two from the cache are the same."""
     server.flush_cache()
-    first, second, third = (whole_answer(server, "the same prompt again", body(PROMPT, TOKENS)) for _ in range(3))
-    require_same("the same prompt a third time, cached as at the second", second.output_ids, third.output_ids)
+    first = whole_answer(server, "the same prompt again", body(PROMPT, TOKENS if facts.exact else 1))
+    second = whole_answer(server, "the same prompt again", body(PROMPT, TOKENS))
     if facts.exact:
         require_same("the same prompt a second time, from the prefix cache", first.output_ids, second.output_ids)
+    else:
+        third = whole_answer(server, "the same prompt again", body(PROMPT, TOKENS))
+        require_same("the same prompt a third time, cached as at the second", second.output_ids, third.output_ids)
     cached = second.meta.get("cached_tokens")
     return f"{TOKENS} tokens, {cached} of the prompt's {second.meta.get('prompt_tokens')} from the cache"
 
@@ -54,7 +59,7 @@ def shared_prefix(server: Asked, facts: Facts) -> str:
 
     def after_the_other() -> Answer:
         server.flush_cache()
-        whole_answer(server, "a prompt with a shared prefix", body(PREFIX + ENDINGS[0], TOKENS))
+        whole_answer(server, "a prompt with a shared prefix", body(PREFIX + ENDINGS[0], 1))
         return whole_answer(server, "another prompt with the same prefix", body(PREFIX + ENDINGS[1], TOKENS))
 
     found = after_the_other()
@@ -69,45 +74,13 @@ def shared_prefix(server: Asked, facts: Facts) -> str:
 
 def short_answers(server: Asked, facts: Facts) -> str:
     """max_new_tokens 1, 2 and 3 give the first tokens of the long answer, whatever a verify step yields."""
-    expected = _long_answer(server)
+    if not facts.exact:
+        whole_answer(server, "the prompt", body(PROMPT, 1))  # So that all that are compared are equally cached.
+    expected = whole_answer(server, "the prompt without a stop", body(PROMPT, TOKENS))
     for length in SHORT_LENGTHS:
         found = whole_answer(server, f"max_new_tokens {length}", body(PROMPT, length))
         require_same(f"max_new_tokens {length}", expected.output_ids[:length], found.output_ids)
     return f"max_new_tokens {', '.join(map(str, SHORT_LENGTHS))}: as the answer of {TOKENS}"
-
-
-def stop_string(server: Asked, facts: Facts) -> str:
-    """An answer with a stop string is the beginning of the answer without, up to the string."""
-    expected = _long_answer(server)
-    stop = _inner_piece(expected.text)
-    if stop is None:
-        raise ProbeFailed(f"the answer of {TOKENS} tokens has no text to stop at: {shown(expected.text)}")
-    found = answer(server, f"stop string {stop!r}", body(PROMPT, TOKENS, stop=[stop]))
-    until = expected.text[: expected.text.index(stop)]
-    if (found.text, found.finish_reason) != (until, "stop"):
-        raise ProbeFailed(
-            f"stop string {stop!r} in {shown(expected.text)}: expected {until!r} and finish_reason 'stop', found "
-            f"{shown(found.text)} and {found.finish_reason!r}"
-        )
-    require_same(f"stop string {stop!r}", expected.output_ids[: len(found.output_ids)], found.output_ids)
-    return f"stopped at {stop!r} after {found.output_tokens} tokens"
-
-
-def end_of_text(server: Asked, facts: Facts) -> str:
-    """An answer ends with the first token that ends a text, also inside a verify step, and says why."""
-    expected = _long_answer(server)
-    # The first that it is: the same token may come earlier.
-    at = next(index for index in (4, 3, 2, 1, 0) if expected.output_ids[index] not in expected.output_ids[:index])
-    stop = expected.output_ids[at]
-    what = f"stop_token_ids [{stop}], token {at} of the answer without"
-    found = answer(server, what, body(PROMPT, TOKENS, whole=False, stop_token_ids=[stop]))
-    _require_stop(what, expected.output_ids[: at + 1], found)
-    if facts.eos_id is None:
-        return f"stopped at token {stop}; the model's end of text is not known here, and was not asked for"
-    what = f"a bias that makes the end of text (token {facts.eos_id}) the first token"
-    bias = {str(facts.eos_id): STRONG_BIAS}
-    _require_stop(what, [facts.eos_id], answer(server, what, body(PROMPT, TOKENS, whole=False, logit_bias=bias)))
-    return f"stopped at token {stop}, and at the end of text, token {facts.eos_id}"
 
 
 def several_answers(server: Asked, facts: Facts) -> str:
@@ -126,7 +99,8 @@ def several_answers(server: Asked, facts: Facts) -> str:
 def json_schema(server: Asked, facts: Facts) -> str:
     """An answer under a JSON schema ends by itself and is a value that the schema allows."""
     schema = json.dumps({"enum": CHOICES})
-    found = answer(server, "a JSON schema", body(PROMPT, JSON_TOKENS, whole=False, json_schema=schema))
+    request = body(PROMPT, JSON_TOKENS, whole=False, json_schema=schema)
+    found = answer(server, "a JSON schema", request)
     try:
         value = json.loads(found.text)
     except ValueError:
@@ -136,6 +110,7 @@ def json_schema(server: Asked, facts: Facts) -> str:
             f"JSON schema {schema}: expected one of its values and finish_reason 'stop', found {shown(found.text)} "
             f"and {found.finish_reason!r}"
         )
+    require_sane("a JSON schema", request, found)
     return f"{found.text} in {found.output_tokens} tokens"
 
 
@@ -146,10 +121,11 @@ def chat(server: Asked, facts: Facts) -> str:
         content, first = _turn(server, turns)
     except ServerError as error:
         if is_refusal(error) and "chat template" in str(error):
-            return "not asked: the model has no chat template"
+            raise NotAsked("the model has no chat template") from error
         raise
     turns += [{"role": "assistant", "content": content}, {"role": "user", "content": "Another?"}]
-    _turn(server, turns)
+    if not facts.exact:
+        _turn(server, turns)  # So that the two that are compared are equally cached.
     (again, second), (last, _) = (_turn(server, turns) for _ in range(2))
     if again != last:
         raise ProbeFailed(f"a second turn asked again: expected {shown(again)}, found {shown(last)}")
@@ -173,34 +149,13 @@ def _turn(server: Asked, messages: Sequence[Mapping[str, str]]) -> tuple[str, in
         content, prompt, completion = choice["message"]["content"], usage["prompt_tokens"], usage["completion_tokens"]
     except (KeyError, IndexError, TypeError) as error:
         raise ProbeFailed(f"chat: {error!r} in {shown(str(given))}") from error
-    if completion != CHAT_TOKENS or choice.get("finish_reason") != "length":
+    what, reason = f"chat, {len(messages)} messages", choice.get("finish_reason")
+    if completion != CHAT_TOKENS or reason != "length":
         raise ProbeFailed(
-            f"chat, {len(messages)} messages: asked for {CHAT_TOKENS} tokens, got {completion}, finish_reason "
-            f"{choice.get('finish_reason')!r}: {shown(str(content))}"
+            f"{what}: asked for {CHAT_TOKENS} tokens, got {completion}, finish_reason {reason!r}: {shown(str(content))}"
         )
+    # The interface tells no tokens; a model that reasons may have put all of its text elsewhere.
+    findings = check_output(what, content or "-", (), counted=completion, finish_reason=reason)
+    if findings:
+        raise ProbeFailed("; ".join(map(str, findings)))
     return content or "", prompt
-
-
-def _long_answer(server: Asked) -> Answer:
-    """The same prompt has been asked before, so that this answer and those compared with it are equally cached."""
-    whole_answer(server, "the prompt", body(PROMPT, 1))
-    return whole_answer(server, "the prompt without a stop", body(PROMPT, TOKENS))
-
-
-def _inner_piece(text: str) -> str | None:
-    """Two characters from the middle of ``text``, else one."""
-    for length in (2, 1):
-        for at in sorted(range(1, len(text) - length), key=lambda at: abs(at - len(text) // 2)):
-            piece = text[at : at + length]
-            if piece.isascii() and piece.isprintable() and piece.strip() and text.index(piece) > 0:
-                return piece
-    return None
-
-
-def _require_stop(what: str, expected: Sequence[int], found: Answer) -> None:
-    if found.finish_reason != "stop":
-        raise ProbeFailed(
-            f"{what}: expected finish_reason 'stop' after {len(expected)} tokens, found {found.finish_reason!r} after "
-            f"{len(found.output_ids)}: {shown(found.text)}"
-        )
-    require_same(what, expected, found.output_ids)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from mtpgate.checks.facts import Facts
 from mtpgate.checks.probing import (
     PROMPT,
     Asked,
     Body,
-    Facts,
+    NotAsked,
     answer,
     body,
     is_refusal,
     require_refused,
+    require_sane,
     whole_answer,
 )
 from mtpgate.server.client import ServerError
@@ -33,7 +35,7 @@ def context_limit(server: Asked, facts: Facts) -> str:
     """The longest input is answered; one longer than the context is refused."""
     longest, context = facts.longest_input, facts.context_length
     if longest is None or context is None:
-        return f"not asked: the server names no limit (input {longest}, context {context})"
+        raise NotAsked(f"the server names no limit (input {longest}, context {context})")
     said = []
     if longest <= LONGEST_ASKED:
         whole_answer(server, f"an input of {longest} tokens, the longest", body(_tokens(server, longest), 1))
@@ -77,6 +79,7 @@ def _survived(server: Asked, what: str, request: Body) -> str:
         if not is_refusal(error):
             raise
         return f"{what} is refused (HTTP {error.status})"
+    require_sane(what, request, given)
     return f"{what} is answered with {given.output_tokens} tokens"
 
 

@@ -2,19 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 
 from mtpgate.checks.answers import finish_reason
-from mtpgate.checks.probing import (
-    PROMPT,
-    Asked,
-    Facts,
-    ProbeFailed,
-    body,
-    require_same,
-    whole_answer,
-    whole_answers,
-)
+from mtpgate.checks.facts import Facts
+from mtpgate.checks.probing import PROMPT, Asked, NotAsked, ProbeFailed, body, require_same, whole_answer, whole_answers
+from mtpgate.checks.sanity import check_output
 from mtpgate.checks.wellness import require_idle
 
 FIRST_WAVE = (14, 3, 8)
@@ -52,7 +46,7 @@ def more_than_run(server: Asked, facts: Facts) -> str:
     """More requests at once than run at once: the others wait, and all are answered."""
     limit = facts.max_running_requests
     if limit is None or limit + MORE_THAN_RUN > MOST_AT_ONCE:
-        return f"not asked: max_running_requests is {limit or 'not known'}, and this sends {MOST_AT_ONCE} at most"
+        raise NotAsked(f"max_running_requests is {limit or 'not known'}, and this sends {MOST_AT_ONCE} at most")
     count = limit + MORE_THAN_RUN
     what = f"one of {count} requests at once (max_running_requests {limit})"
     whole_answers(server, what, [body(f"{number}: one, two,", CROWD_TOKENS) for number in range(count)])
@@ -81,7 +75,24 @@ def abort(server: Asked, facts: Facts) -> str:
             f"/abort_request in mid-stream: expected finish_reason 'abort', found {finish_reason(meta)!r} after "
             f"{meta.get('completion_tokens')} of {length} tokens"
         )
+    _require_sane_so_far(last, meta)
     after = whole_answer(server, "after the abort", body(PROMPT, CROWD_TOKENS))
     if facts.exact:
         require_same("the same prompt before and after an abort", before.output_ids, after.output_ids)
     return f"cut after the first event, and aborted after {meta.get('completion_tokens')} of {length} tokens"
+
+
+def _require_sane_so_far(last: Mapping[str, object], meta: Mapping[str, object]) -> None:
+    """What was said of an answer until it was given up."""
+    text, ids, counted = last.get("text"), last.get("output_ids"), meta.get("completion_tokens")
+    findings = check_output(
+        "the aborted answer",
+        text if isinstance(text, str) else "",
+        ids if isinstance(ids, Sequence) else (),
+        counted=counted if isinstance(counted, int) else 0,
+        finish_reason="abort",
+        allowed_reasons=("abort",),
+        meta=meta,
+    )
+    if findings:
+        raise ProbeFailed("; ".join(map(str, findings)))

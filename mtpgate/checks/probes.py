@@ -1,8 +1,5 @@
 """Probes: what public reports show to break after a green start, each followed by the question whether all is well.
 
-Left out is the distribution of sampled answers: on a CPU the verify step is always greedy, and a distribution takes
-thousands of answers.
-
 The last three have killed servers. What follows them needs a server that is launched anew, so they come last.
 """
 
@@ -11,24 +8,29 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
-from mtpgate.checks import probe_answers, probe_limits, probe_load
-from mtpgate.checks.probing import Asked, Facts, ProbeFailed
+from mtpgate.checks import probe_answers, probe_limits, probe_load, probe_sampling, probe_stops
+from mtpgate.checks.facts import Facts
+from mtpgate.checks.probing import Asked, NotAsked, ProbeFailed
 from mtpgate.checks.wellness import require_well
 from mtpgate.server.client import ServerError
 
 Probe = Callable[[Asked, Facts], str]
-"""Returns what was seen, for the report; raises :class:`ProbeFailed`."""
+"""Returns what was seen, for the report; raises :class:`ProbeFailed` or :class:`NotAsked`."""
+
+Outcome = Literal["passed", "failed", "not_asked"]
 
 PROBES: Mapping[str, Probe] = {
     "same-prompt-twice": probe_answers.same_prompt_twice,
     "shared-prefix": probe_answers.shared_prefix,
     "short-answers": probe_answers.short_answers,
-    "stop-string": probe_answers.stop_string,
-    "end-of-text": probe_answers.end_of_text,
+    "stop-string": probe_stops.stop_string,
+    "end-of-text": probe_stops.end_of_text,
     "several-answers": probe_answers.several_answers,
     "json-schema": probe_answers.json_schema,
     "chat": probe_answers.chat,
+    "sampling": probe_sampling.sampling,
     "changing-batch": probe_load.changing_batch,
     "more-than-run": probe_load.more_than_run,
     "abort": probe_load.abort,
@@ -49,9 +51,9 @@ class ProbeResult:
     """What a probe came to."""
 
     name: str
-    ok: bool
+    outcome: Outcome
     message: str
-    """What was seen; where it failed, what was asked, expected and found."""
+    """What was seen; where it failed, what was asked, expected and found; where it was not asked, why."""
     seconds: float
 
 
@@ -64,14 +66,21 @@ def run_probe(name: str, server: Asked, facts: Facts, *, clock: Callable[[], flo
     probe = {**PROBES, **DEADLY}[name]
     began = clock()
     try:
-        try:
-            seen, ok = probe(server, facts), True
-        except ProbeFailed as failed:
-            seen, ok = str(failed), False
+        outcome, seen = _asked(probe, server, facts)
         try:
             require_well(server, facts)
         except ProbeFailed as failed:
-            seen, ok = f"{seen}\nafterwards: {failed}" if not ok else f"afterwards: {failed}", False
+            seen = f"{seen}\nafterwards: {failed}" if outcome == "failed" else f"afterwards: {failed}"
+            outcome = "failed"
     except ServerError as error:
         raise ServerError(f"{name}: {error}", status=error.status) from error
-    return ProbeResult(name, ok, f"{name}: {seen}", clock() - began)
+    return ProbeResult(name, outcome, f"{name}: {seen}", clock() - began)
+
+
+def _asked(probe: Probe, server: Asked, facts: Facts) -> tuple[Outcome, str]:
+    try:
+        return "passed", probe(server, facts)
+    except ProbeFailed as failed:
+        return "failed", str(failed)
+    except NotAsked as why:
+        return "not_asked", f"not asked: {why}"

@@ -1,4 +1,4 @@
-"""What probes are made of: the server as they see it, what is known of it, and how they ask and fail.
+"""What probes are made of: the server as they see it, and how they ask and fail.
 
 A probe asks what public reports show to break after a green start. It fails with :class:`ProbeFailed`, whose text says
 what was asked, expected and found. A server that answers with an error, not at all, or dies, raises
@@ -7,16 +7,13 @@ what was asked, expected and found. A server that answers with an error, not at 
 
 from __future__ import annotations
 
-import json
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Protocol
 
 from mtpgate.checks.answers import Answer, answer_of
+from mtpgate.checks.sanity import check_output
 from mtpgate.server.client import ServerError
 
 ANSWER_SECONDS = 180.0
@@ -24,13 +21,16 @@ ANSWER_SECONDS = 180.0
 
 PROMPT = "Count up: one, two, three, four,"
 LONGEST_SHOWN = 80
-EXACT_TYPES = ("float32", "float")
 
 Body = Mapping[str, object]
 
 
 class ProbeFailed(AssertionError):
     """The server answered, and not as it must."""
+
+
+class NotAsked(Exception):
+    """The probe does not apply to this server; the text says why. Not a pass: nothing was seen."""
 
 
 class Asked(Protocol):
@@ -46,63 +46,6 @@ class Asked(Protocol):
     def models(self) -> dict[str, Any]: ...
 
 
-@dataclass(frozen=True)
-class Facts:
-    """What a probe has to know of the server. None: it does not say."""
-
-    context_length: int | None = None
-    """Tokens of prompt and answer together."""
-    longest_input: int | None = None
-    """Tokens of the longest prompt that the scheduler takes."""
-    max_running_requests: int | None = None
-    eos_id: int | None = None
-    exact: bool = True
-    """Computed in float32: an answer is the same at any composition. In a narrower type the last bits depend on the
-    shape of the batch and on what of the prompt was cached, so only answers of equal composition are compared."""
-    idle_seconds: float = 10.0
-    """After the last answer, until nothing runs, waits or holds KV tokens."""
-    clock: Callable[[], float] = time.time
-    """Wall time, which the server's reports of its load carry too."""
-    sleep: Callable[[float], None] = time.sleep
-
-
-def look(server: Asked, info: Mapping[str, Any]) -> Facts:
-    """The facts of a server from its ``/server_info`` and ``/v1/models``."""
-    state: Mapping[str, Any] = next(iter(info.get("internal_states") or ()), {})
-    running = info.get("max_running_requests") or state.get("effective_max_running_requests_per_dp")
-    # 0.5.23 refuses an input of exactly that length already ("506 tokens exceeds ... 506 tokens").
-    longest = [below - 1] if (below := _number(info.get("max_req_input_len"))) else []
-    data = server.models().get("data") or [{}]
-    context = _number(data[0].get("max_model_len") or info.get("context_length"))
-    if longest and context is not None:
-        # It counts the draft tokens of a verify step, and the one that is asked for, as part of the context.
-        longest.append(context - (_number(info.get("speculative_num_draft_tokens")) or 0) - 1)
-    return Facts(
-        context_length=context,
-        longest_input=min(longest, default=None),
-        max_running_requests=_number(running),
-        eos_id=_eos_id(Path(str(info.get("model_path") or ""))),
-        exact=info.get("dtype") in EXACT_TYPES,
-    )
-
-
-def _number(value: object) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _eos_id(folder: Path) -> int | None:
-    """From the model's own files, where they lie on this machine."""
-    for name in ("generation_config.json", "config.json"):
-        try:
-            found = json.loads((folder / name).read_text(encoding="utf-8")).get("eos_token_id")
-        except (OSError, ValueError):
-            continue
-        found = found[0] if isinstance(found, list) and found else found
-        if isinstance(found, int):
-            return found
-    return None
-
-
 def body(prompt: str | Sequence[int], new_tokens: int, *, whole: bool = True, **sampling: object) -> dict[str, object]:
     """A greedy request of ``/generate``; ``whole``: not ended by the model's own end of text."""
     given = {"text": prompt} if isinstance(prompt, str) else {"input_ids": list(prompt)}
@@ -111,25 +54,59 @@ def body(prompt: str | Sequence[int], new_tokens: int, *, whole: bool = True, **
 
 
 def answer(server: Asked, what: str, request: Body) -> Answer:
-    """The answer to a request; ``what`` names it in errors."""
+    """The answer to a request, whatever it is; ``what`` names it in errors."""
     return answer_of(what, server.ask(request, ANSWER_SECONDS))
 
 
 def whole_answer(server: Asked, what: str, request: Body) -> Answer:
-    """As :func:`answer`, of exactly the tokens that were asked for."""
+    """As :func:`answer`, of exactly the tokens that were asked for, and a sane one."""
     return require_whole(what, request, answer(server, what, request))
 
 
 def require_whole(what: str, request: Body, given: Answer) -> Answer:
-    parameters = request["sampling_params"]
-    assert isinstance(parameters, dict)
-    asked = parameters["max_new_tokens"]
+    asked = _asked_for(request)
     if (given.output_tokens, len(given.output_ids), given.finish_reason) != (asked, asked, "length"):
         raise ProbeFailed(
             f"{what}: asked for {asked} tokens, got {len(given.output_ids)} (counted as {given.output_tokens}), "
             f"finish_reason {given.finish_reason!r}: {shown(given.text)}"
         )
+    return require_sane(what, request, given)
+
+
+def require_sane(what: str, request: Body, given: Answer) -> Answer:
+    """As every answer must be, whatever was asked (:mod:`mtpgate.checks.sanity`)."""
+    findings = check_output(
+        what,
+        given.text,
+        given.output_ids,
+        counted=given.output_tokens,
+        finish_reason=given.finish_reason,
+        asked=_asked_for(request),
+        meta=given.meta,
+    )
+    # A stop is cut off, and may have been all of the text.
+    stops = {"stop", "stop_token_ids"} & set(_parameters(request))
+    wrong = [str(finding) for finding in findings if not (stops and finding.what == "empty")]
+    if wrong:
+        raise ProbeFailed("; ".join(wrong))
     return given
+
+
+def _parameters(request: Body) -> Mapping[str, Any]:
+    parameters = request["sampling_params"]
+    assert isinstance(parameters, dict)
+    return parameters
+
+
+def _asked_for(request: Body) -> int:
+    return int(_parameters(request)["max_new_tokens"])
+
+
+def at_once(server: Asked, requests: Mapping[str, Body]) -> dict[str, Answer]:
+    """The answers to requests that are sent at once, by what names each."""
+    with ThreadPoolExecutor(max(len(requests), 1)) as pool:
+        found = pool.map(lambda item: answer(server, *item), requests.items())
+        return dict(zip(requests, found, strict=True))
 
 
 def whole_answers(server: Asked, what: str, requests: Sequence[Body]) -> list[Answer]:

@@ -11,10 +11,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from mtpgate.checks.probing import PROMPT, Asked, Facts, ProbeFailed, body, whole_answer
+from mtpgate.checks.facts import Facts
+from mtpgate.checks.probing import PROMPT, Asked, ProbeFailed, body, whole_answer
 from mtpgate.server.client import ServerError
 
-SHORT_TOKENS = 4
+SHORT_TOKENS = 2
 POLL_SECONDS = 0.1
 COUNTED: Mapping[str, str] = {
     "num_running_reqs": "running requests",

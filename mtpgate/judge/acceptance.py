@@ -34,11 +34,15 @@ from mtpgate.checks.interval import Interval, ratio_change
 from mtpgate.judge.baselines import BaselineLaunch
 from mtpgate.judge.verdict import DEFAULT_ALPHA, Verdict
 from mtpgate.load.measurement import Measurement, RequestRecord
+from mtpgate.load.prompts import kind_of
 from mtpgate.matrix.cell import Cell
 
 LARGEST_FALL = 0.9
 """Ratio of accept lengths, high to low concurrency, that is still scatter. Batch shapes flip single drafts: on answers
 of 32 tokens one flip is 3 to 5 % of a prompt's steps, and flips of both signs average out over prompts."""
+
+SHOWN_KINDS = 3
+"""Kinds of prompts that a finding names: those that changed most."""
 
 SMALLEST_CHANGE = 0.03
 """Relative change against the baseline that is worth an alarm: the default minimum effect of speeds, for a fall of the
@@ -66,6 +70,8 @@ class Change:
     """Tokens/s now / baseline; None if not judged."""
     resolution: float
     """Relative change of the speed that is chance or too small; of the step time likewise."""
+    by_kind: Mapping[str, float] = field(default_factory=dict)
+    """Now / baseline of each kind of prompt that both have, for where to look; no verdict is made of so few prompts."""
 
     @property
     def step_time(self) -> float | None:
@@ -167,7 +173,7 @@ def _falls(loads: Sequence[Loaded], by_load: Mapping[str, AcceptanceReport]) -> 
             continue
         what = (
             f"acceptance falls with concurrency: x{change.value:.2f} ({change.low:.2f} to {change.high:.2f}) from "
-            f"{lowest} to {name}, over {change.clusters} prompts"
+            f"{lowest} to {name}, over {change.clusters} prompts{_most_changed(_shared_kinds(low, high, by_load))}"
         )
         if change.high < 1:
             yield (
@@ -178,14 +184,21 @@ def _falls(loads: Sequence[Loaded], by_load: Mapping[str, AcceptanceReport]) -> 
             yield f"{what}: too few prompts to say", False
 
 
+def _shared_kinds(low: Loaded, high: Loaded, by_load: Mapping[str, AcceptanceReport]) -> dict[str, float]:
+    a, b = by_load[low.measurement.workload].overall, by_load[high.measurement.workload].overall
+    return _by_kind(b.prompts, a.prompts) if _same_text(low, high) else {}
+
+
+def _same_text(low: Loaded, high: Loaded) -> bool:
+    """Whether a prompt's id means the same text and length of answer in both."""
+    sizes = [(load.measurement.input_tokens, load.measurement.output_tokens) for load in (low, high)]
+    return sizes[0] == sizes[1]
+
+
 def _between(low: Loaded, high: Loaded, by_load: Mapping[str, AcceptanceReport]) -> Interval | None:
     """The ratio of accept lengths, high / low, over the prompts that both sent; else over all of each."""
     a, b = by_load[low.measurement.workload].overall, by_load[high.measurement.workload].overall
-    same_text = (low.measurement.input_tokens, low.measurement.output_tokens) == (
-        high.measurement.input_tokens,
-        high.measurement.output_tokens,
-    )
-    shared = sorted(set(a.prompts) & set(b.prompts)) if same_text else []
+    shared = sorted(set(a.prompts) & set(b.prompts)) if _same_text(low, high) else []
     paired = ratio_change([b.prompts[id_] for id_ in shared], [a.prompts[id_] for id_ in shared])
     if paired is not None:
         return paired
@@ -215,7 +228,25 @@ def _change(load: Loaded, report: AcceptanceReport, alpha: float) -> Change | No
     verdict = load.verdict
     if verdict is not None and verdict.effect is not None and verdict.baseline_mean and verdict.lower_bound is not None:
         speed, resolution = 1 + verdict.effect, 1 - verdict.lower_bound / verdict.baseline_mean
-    return Change(mean, mean * ratio.value, ratio, speed, resolution)
+    return Change(mean, mean * ratio.value, ratio, speed, resolution, _by_kind(now, before))
+
+
+def _by_kind(now: Mapping[str, tuple[int, int]], before: Mapping[str, tuple[int, int]]) -> dict[str, float]:
+    """The ratio of accept lengths, now / before, over the prompts of each kind that both have."""
+    sums: dict[str, list[int]] = {}
+    for id_ in sorted(set(now) & set(before)):
+        counts = sums.setdefault(kind_of(id_), [0, 0, 0, 0])
+        for place, number in enumerate((*now[id_], *before[id_])):
+            counts[place] += number
+    return {kind: (a / b) / (c / d) for kind, (a, b, c, d) in sums.items() if a and b and c and d}
+
+
+def _most_changed(by_kind: Mapping[str, float]) -> str:
+    """The kinds that changed most, in words; nothing where there is one kind only."""
+    if len(by_kind) <= 1:
+        return ""
+    ranked = sorted(by_kind.items(), key=lambda item: -abs(math.log(item[1])))
+    return "; by kind: " + ", ".join(f"{kind} x{ratio:.2f}" for kind, ratio in ranked[:SHOWN_KINDS])
 
 
 def _summed(baseline: Sequence[BaselineLaunch]) -> dict[str, tuple[int, int]]:
@@ -233,7 +264,8 @@ def _alarm(change: Change) -> str | None:
         return None
     what = (
         f"acceptance {change.moved} from {change.before:.2f} to {change.now:.2f} "
-        f"(x{change.ratio.value:.2f}, {change.ratio.low:.2f} to {change.ratio.high:.2f})"
+        f"(x{change.ratio.value:.2f}, {change.ratio.low:.2f} to {change.ratio.high:.2f}"
+        f"{_most_changed(change.by_kind)})"
     )
     step, speed = change.step_time, change.speed
     if step is None or speed is None:

@@ -59,6 +59,13 @@ def test_it_is_below_the_floor_only_if_all_of_the_interval_is():
     assert "accept length 2.76 is below the cell's floor of 3.20, and so is all of its interval" in report.message()
 
 
+@pytest.mark.parametrize(("steps", "named"), [(90, True), (60, False)])
+def test_a_head_that_drafts_by_chance_is_named_as_what_to_look_at(steps, named):
+    report = judge_acceptance(cell(2.0), [answer(100, steps, f"prose-{number}") for number in range(4)])
+    assert ("The draft head is not loaded, has random weights" in report.message()) == named
+    assert "below the cell's floor of 2.00" in report.message()
+
+
 def test_a_single_prompt_cannot_decide_about_the_floor():
     report = judge_acceptance(cell(2.0), [answer(90, 30), answer(90, 30)])
     assert report.ok and "a single prompt has no interval" in report.undecided
@@ -72,6 +79,13 @@ def test_without_a_floor_nothing_is_undecided():
 def test_no_accepted_draft_at_all_is_an_alarm_even_where_the_quotient_is_above_one(tokens, steps):
     report = judge_acceptance(cell(), [answer(tokens, steps), answer(tokens, steps, "code-1")])
     assert "no draft token was ever accepted" in report.message()
+
+
+def test_answers_that_lost_their_accepted_tokens_are_said_to_be_that_and_nothing_else():
+    """As the real engine counts when it drops the bonus token after each accepted draft."""
+    report = judge_acceptance(cell(), [answer(32, 31, spec_num_correct_drafts=27)])
+    (finding,) = report.findings
+    assert "31 verify steps and 27 correct drafts make 58 tokens" in finding
 
 
 def test_one_accepted_draft_is_no_such_alarm():

@@ -224,6 +224,16 @@ def test_the_draft_model_alone_gets_random_weights_and_always_the_same() -> None
     assert abs(once.std().item() - fault_model.SPREAD) < 0.002
 
 
+def test_the_temperature_of_each_step_is_raised_once() -> None:
+    hook = only_hook(Fault("sampling", "hot", 2.0))
+    info = SimpleNamespace(temperatures=torch.tensor([[1.5], [1.0]]))
+
+    def drawn_at() -> list[list[float]]:
+        return hook(lambda _sampler, _logits, info: info.temperatures.tolist(), None, None, info)
+
+    assert [drawn_at(), drawn_at()] == [[[3.0], [2.0]]] * 2
+
+
 def test_random_weights_leave_the_global_random_state_alone() -> None:
     state = torch.get_rng_state()
     model = torch.nn.Linear(8, 8)

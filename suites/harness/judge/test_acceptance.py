@@ -106,6 +106,38 @@ def test_loads_of_other_lengths_have_no_prompts_in_common_and_need_disjoint_inte
     assert judge_under_load(CELL, [Loaded(few), Loaded(load(16, 0.5))]).ok
 
 
+def of_kinds(concurrency: int, **steps: int) -> Measurement:
+    """Six answers of 257 tokens of each kind, each in so many verify steps."""
+    answers = [
+        Answer(f"{kind}-{number}", (), "words", "length", 257, {"spec_verify_ct": count})
+        for kind, count in steps.items()
+        for number in range(6)
+    ]
+    return measured(concurrency, answers)
+
+
+def test_a_fall_names_the_kinds_of_prompts_that_fell_most():
+    low, high = (
+        of_kinds(1, prose=100, json=100, code=100, list=100),
+        of_kinds(16, prose=140, json=160, code=120, list=150),
+    )
+    (finding,) = judge_under_load(CELL, [Loaded(low), Loaded(high)]).findings
+    assert "over 24 prompts; by kind: json x0.62, list x0.67, prose x0.71: requests of one batch disturb" in finding
+
+
+def test_a_fall_against_the_baseline_names_the_kinds_and_keeps_all_of_them(store):
+    before = of_kinds(16, prose=100, json=100, code=100, list=100)
+    report = against(store, of_kinds(16, prose=110, json=130, code=125, list=120), before)
+    assert "; by kind: json x0.77, code x0.80, list x0.83)" in report.findings[0]
+    kept = report.figures()["against_baseline"]["C16"]["by_kind"]
+    assert {kind: round(ratio, 2) for kind, ratio in kept.items()} == {
+        "prose": 0.91,
+        "json": 0.77,
+        "code": 0.8,
+        "list": 0.83,
+    }
+
+
 def test_a_floor_missed_at_one_concurrency_is_named_with_it():
     report = judge_under_load(CELL, [Loaded(load(1, 0.6)), Loaded(load(16, 0.02))])
     assert any(

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
+from mtpgate.checks.facts import look
 from mtpgate.checks.probes import DEADLY, PROBES, ProbeResult, run_probe
-from mtpgate.checks.probing import look
 from mtpgate.server.client import ServerError
 from mtpgate.server.launch import RunningServer
 
@@ -25,15 +25,17 @@ def probe(server: RunningServer, name: str, **facts: Any) -> ProbeResult:
 
 def test_a_healthy_server_passes_every_probe(start: Start, eagle: tuple[str, ...]) -> None:
     server = start(flags=(*eagle, "--dtype", "float32"))
-    results = [probe(server, name, eos_id=0) for name in (*PROBES, *DEADLY) if name != "end-of-text"]
-    assert [result.message for result in results if not result.ok or "not asked" in result.message] == []
+    # Of a speculative server on a CPU there is no distribution to ask for.
+    asked = [name for name in (*PROBES, *DEADLY) if name not in ("end-of-text", "sampling")]
+    results = [probe(server, name, eos_id=0) for name in asked]
+    assert [result.message for result in results if result.outcome != "passed"] == []
 
 
 @pytest.mark.parametrize(
     ("fault", "name", "words"),
     [
         ("other_second", "same-prompt-twice", "the same prompt a second time.*expected tokens"),
-        ("ignores_stop", "stop-string", "and finish_reason 'stop', found .* and 'length'"),
+        ("ignores_stop", "stop-string", "at 12 of 12 places .* and finish_reason 'stop', found .* and 'length'"),
         ("ignores_stop", "end-of-text", "expected finish_reason 'stop' after"),
         ("ignores_abort", "abort", "expected finish_reason 'abort', found 'length' after 236 of 236 tokens"),
         ("never_idle", "json-schema", "not idle 0.3 s after the last.*found 1 running requests, 32 KV tokens in use"),
@@ -42,7 +44,7 @@ def test_a_healthy_server_passes_every_probe(start: Start, eagle: tuple[str, ...
 )
 def test_a_fault_fails_its_probe_in_words(start: Start, fault: str, name: str, words: str) -> None:
     result = probe(start(probes=fault), name, context_length=300)
-    assert not result.ok
+    assert result.outcome == "failed"
     assert re.search(words, result.message), result.message
 
 

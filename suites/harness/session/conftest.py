@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from mtpgate.report.records import CheckRecord
+from mtpgate.report.records import BY_SEVERITY, CheckRecord
 from mtpgate.report.run import Run, load_run
 
 HERE = Path(__file__).parent
@@ -36,12 +36,12 @@ class Finished:
         return load_run(self.out)
 
     def check(self, cell: str, check: str) -> CheckRecord:
-        """The one record of a check; the first that is not green where several tests ask it."""
+        """The one record of a check; the first of the worst where several tests ask it."""
         found = [
             record for row in self.run.cells if row.info.id == cell for record in row.checks if record.check == check
         ]
         assert found, f"no {check} check of {cell} in\n{self.output}"
-        return next((record for record in found if record.state != "passed"), found[0])
+        return min(found, key=lambda record: BY_SEVERITY.index(record.state))
 
     def states(self, check: str) -> dict[str, str]:
         return {row.info.id: self.check(row.info.id, check).state for row in self.run.cells}

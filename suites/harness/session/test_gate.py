@@ -93,6 +93,17 @@ def test_a_void_load_is_stored_as_void_whatever_its_speed(gate, monkeypatch):
     assert '"verdict_state": "void"' in line and '"void": "the answers are not sane"' in line
 
 
+@pytest.mark.parametrize(("reference", "ok"), [(FINE, False), (STUCK, True)])
+def test_a_loop_in_a_load_of_the_acceptance_suite_is_red_if_it_is_the_cells_own(gate, monkeypatch, reference, ok):
+    gate.loads["nomtp", "C1"] = Loaded(load("nomtp", reference))
+    monkeypatch.setattr(Gate, "measure", lambda *_, **__: load(CELL.id, STUCK))
+    monkeypatch.setattr(Gate, "key", lambda *_: SimpleNamespace(matrix="m", cell=CELL.id, workload="C1"))
+    monkeypatch.setattr(BaselineStore, "find", lambda *_: SimpleNamespace(launches=()))
+    report = gate.acceptance([Workload(1, 4, 32, 1)])
+    assert report.ok == ok
+    assert "prose-0: stuck_token" in report.message()
+
+
 def test_a_load_with_wrong_counts_becomes_no_baseline(gate):
     counts = {"spec_verify_ct": 20, "spec_num_correct_drafts": 31}
     measurement = load(CELL.id, FINE, meta=counts)

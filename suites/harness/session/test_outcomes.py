@@ -173,7 +173,7 @@ def test_an_answer_without_its_parts_fails_and_names_them(suite: Any, part: str,
     assert (ended.code, record.state) == (1, "failed"), ended.output
     named = "completion_tokens" if part == "meta_info" else part
     assert f"{named} is missing or of another type" in record.message
-    assert ended.check("nomtp", "serving").state == ("failed" if part == "meta_info" else "passed")
+    assert ended.check("nomtp", "serving").state == "failed"
     assert "Traceback" not in ended.output
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from mtpgate.checks.probes import DEADLY, PROBES
 from mtpgate.report.records import CheckRecord
 
 CELL = "nomtp"
-ONLY = ("-m", "serving", "--probes", "--cell", CELL)
+ONLY = ("-m", "serving", "--cell", CELL)
 DIES = {"dies_of": ["empty", "beyond", "negative"]}
 
 
@@ -33,20 +35,21 @@ def waiver(probe: str) -> dict[str, object]:
 
 
 def test_a_healthy_server_passes_all_probes(suite: Any) -> None:
-    ended = suite.run("-m", "serving", "--probes")
+    ended = suite.run("-m", "serving")
     assert ended.code == 0, ended.output
-    usual = {*PROBES, "test_still_answers", "test_stops_cleanly"}
+    # On a CPU a verify step takes the best token: what is not asked has not passed.
+    usual = {*PROBES, "test_still_answers", "test_stops_cleanly"} - {"sampling"}
     asked = {
         row.info.id: {_name(record.test_id) for record in row.checks if record.state == "passed"}
         for row in ended.run.cells
     }
-    assert asked == {CELL: {*usual, *DEADLY}, "eagle-s1-k1-d2": usual, "eagle-s3-k1-d4": usual}
+    assert asked == {CELL: {*usual, "sampling", *DEADLY}, "eagle-s1-k1-d2": usual, "eagle-s3-k1-d4": usual}
     assert "token id -1 is refused (HTTP 400)" in outcomes(ended)["negative-token"].message
 
 
-def test_without_the_option_no_probe_is_asked(suite: Any) -> None:
+def test_probes_can_be_left_out(suite: Any) -> None:
     waivers = suite.waivers([waiver(probe) for probe in DEADLY])
-    ended = suite.run("-m", "serving", "--cell", CELL, f"--known-bad={waivers}", behaviour=DIES)
+    ended = suite.run("-m", "serving and not probe", "--cell", CELL, f"--known-bad={waivers}", behaviour=DIES)
     # What was not asked has not passed either, so its waiver is not called needless.
     assert ended.code == 0, ended.output
     assert states(ended) == {"test_still_answers": "passed", "test_stops_cleanly": "passed"}
@@ -56,10 +59,22 @@ def test_a_fault_fails_its_probe_and_no_other(suite: Any) -> None:
     ended = suite.run(*ONLY, behaviour={"probes": "ignores_stop"})
     found = outcomes(ended)
     assert {name for name, record in found.items() if record.state == "failed"} == {"stop-string", "end-of-text"}
-    assert found["stop-string"].message.startswith("stop-string: stop string ")
-    # A repetition without the option would not ask what failed.
-    assert "--probes" in ended.run.info.options
+    assert found["stop-string"].message.startswith("stop-string: stop strings at 12 of 12 places ")
     assert "Traceback" not in ended.output
+
+
+def test_a_temperature_that_is_not_kept_to_fails_the_distribution_of_samples(suite: Any) -> None:
+    ended = suite.run("-m", "serving", "-k", "sampling", "--cell", CELL, behaviour={"probes": "samples_hot"})
+    record = outcomes(ended)["sampling"]
+    assert record.state == "failed", ended.output
+    assert "sampled tokens do not follow the model's distribution" in record.message
+
+
+def test_sampling_is_not_asked_where_the_engine_does_not_sample(suite: Any) -> None:
+    ended = suite.run("-m", "serving", "-k", "sampling", "--cell", "eagle-s1-k1-d2")
+    record = outcomes(ended)["sampling"]
+    assert (ended.code, record.state) == (pytest.ExitCode.OK, "skipped"), ended.output
+    assert "not asked: with speculation SGLang's verify step on cpu takes the best token" in record.message
 
 
 def test_a_server_that_a_probe_killed_is_launched_again_for_what_follows(suite: Any) -> None:
@@ -72,12 +87,15 @@ def test_a_server_that_a_probe_killed_is_launched_again_for_what_follows(suite: 
         "empty-prompt": "known_bad",
         "token-beyond-vocabulary": "failed",
         "negative-token": "failed",
+        "test_stops_cleanly": "skipped",
     }
     assert "the server died while it was asked (empty-prompt): " in found["empty-prompt"].message
     assert "  server.log:" in found["empty-prompt"].message
     assert "  server-2.log:" in found["token-beyond-vocabulary"].message
+    # Nothing is left to be asked after the last death but a stop, which is not worth a launch.
     logs = sorted(path.name for path in (ended.out / "cells" / CELL).glob("server*.log"))
-    assert logs == ["server-2.log", "server-3.log", "server-4.log", "server.log"]
+    assert logs == ["server-2.log", "server-3.log", "server.log"]
+    assert "negative-token has killed the server" in found["test_stops_cleanly"].message
     assert not suite.processes()
 
 
@@ -85,9 +103,9 @@ def test_each_death_is_excused_by_its_own_waiver(suite: Any) -> None:
     waivers = suite.waivers([waiver(probe) for probe in DEADLY])
     ended = suite.run(*ONLY, f"--known-bad={waivers}", behaviour=DIES)
     assert ended.code == 0, ended.output
-    assert {name: state for name, state in states(ended).items() if state != "passed"} == dict.fromkeys(
-        DEADLY, "known_bad"
-    )
+    found = states(ended)
+    assert found.pop("test_stops_cleanly") == "skipped"
+    assert {name: state for name, state in found.items() if state != "passed"} == dict.fromkeys(DEADLY, "known_bad")
     page = (ended.out / "index.html").read_text()
     assert all(f"dies of {probe}" in page for probe in DEADLY)
 

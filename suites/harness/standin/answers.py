@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import math
+import random
 import zlib
 from collections.abc import Iterator
 
 VOCABULARY = 256
 FIRST_PRINTABLE, PRINTABLE = 32, 95
 LOGPROB_FIRST, LOGPROB_SECOND, LOGPROB_OTHER = -0.25, -2.0, -9.0
+LOGPROB_NEXT, LOGPROB_STEP = -4.2, 0.2
+TOLD = 20
+"""Of the likeliest tokens, those that are likelier than any other."""
 
 
 def encode(text: str) -> list[int]:
@@ -24,18 +29,30 @@ class Model:
     def __init__(self, context: list[int]) -> None:
         self.hash = zlib.crc32(bytes(token % 256 for token in context))
 
-    def top(self) -> list[tuple[float, int]]:
-        """The two likeliest next tokens with their log-probabilities."""
+    def top(self, count: int = 2) -> list[tuple[float, int]]:
+        """The ``count`` likeliest next tokens with their log-probabilities."""
         # The low bits of a CRC depend on the last bytes alone: mix before use.
         mixed = self.hash * 2654435761 >> 7
         first = FIRST_PRINTABLE + mixed % PRINTABLE
         second = FIRST_PRINTABLE + (mixed // PRINTABLE + 1 + first) % PRINTABLE
         if second == first:
             second = FIRST_PRINTABLE + (first - FIRST_PRINTABLE + 1) % PRINTABLE
-        return [(LOGPROB_FIRST, first), (LOGPROB_SECOND, second)]
+        others = (FIRST_PRINTABLE + (first + step) % PRINTABLE for step in range(PRINTABLE))
+        ranked = [(LOGPROB_FIRST, first), (LOGPROB_SECOND, second)]
+        ranked += [
+            (LOGPROB_NEXT - LOGPROB_STEP * place, token)
+            for place, token in enumerate(token for token in others if token not in (first, second))
+        ]
+        return ranked[:count]
+
+    def drawn(self, temperature: float, top_k: int) -> int:
+        """A token at random, from the ``top_k`` likeliest."""
+        ranked = self.top(top_k)
+        weights = [math.exp(logprob / temperature) for logprob, _ in ranked]
+        return random.choices([token for _, token in ranked], weights)[0]
 
     def logprob(self, token: int) -> float:
-        return next((logprob for logprob, known in self.top() if known == token), LOGPROB_OTHER)
+        return next((logprob for logprob, known in self.top(TOLD) if known == token), LOGPROB_OTHER)
 
     def push(self, token: int) -> None:
         self.hash = zlib.crc32(bytes([token % 256]), self.hash)

@@ -75,6 +75,7 @@ class Behaviour:
     """Inputs that end it, as they do the real 0.5.23, instead of being refused: ``empty``, ``beyond``, ``negative``."""
     probes: str = "right"
     """``right`` | ``other_second`` (a prompt asked again is answered otherwise) | ``ignores_stop`` |
+    ``samples_hot`` (at twice the temperature) |
     ``never_idle`` (``/v1/loads`` tells of a request for good) | ``ignores_abort`` | ``refuses_nothing`` |
     ``deaf`` (after an abort ``/health`` says 200, and ``/generate`` makes no tokens)."""
     tokens_per_second: float | None = None

@@ -29,7 +29,12 @@ def generation(standin: StandIn, request: dict[str, Any]) -> Iterator[dict[str, 
     count = int(parameters.get("max_new_tokens", 128))
     wrong = behaviour.answers in ("wrong", "wrong_speculative" if speculative else "wrong_plain")
     wrong = wrong or (behaviour.probes == "other_second" and standin.seen_before(prompt))
-    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None, forced=forced(parameters))
+    told = int(request.get("top_logprobs_num") or 0)
+    answer = _Answer(prompt, wrong_at=count // 2 if wrong else None, forced=forced(parameters), told=told)
+    # The real one's verify step on a CPU is greedy.
+    if parameters.get("temperature") and not (speculative and standin.behaviour.device == "cpu"):
+        factor = 2.0 if behaviour.probes == "samples_hot" else 1.0
+        answer.sampled = (parameters["temperature"] * factor, parameters.get("top_k", 20))
     sizes = list(steps(count, behaviour.accept_length, standin.launch.num_steps if speculative else None))
     identifier = uuid.uuid4().hex
     if behaviour.answers == "ties_speculative":
@@ -80,21 +85,26 @@ def forced(parameters: dict[str, Any]) -> list[int]:
 class _Answer:
     """The tokens of one answer with their log-probabilities."""
 
-    def __init__(self, prompt: list[int], wrong_at: int | None, forced: list[int]) -> None:
+    def __init__(self, prompt: list[int], wrong_at: int | None, forced: list[int], told: int) -> None:
         self.forced = forced
+        self.sampled: tuple[float, int] | None = None
+        """Temperature and top_k; None: greedy."""
         self.hidden = 0
         """Characters of the stop string, which the text leaves out."""
         self.prompt = prompt
         self.wrong_at = wrong_at
         self.model = Model(prompt)
+        self.told = max(told, 2)
         self.output: list[int] = []
         self.logprobs: list[list[Any]] = []
         self.top: list[list[list[Any]]] = []
 
     def extend(self, size: int) -> None:
         for _ in range(size):
-            ranked = self.model.top()
+            ranked = self.model.top(self.told)
             token = ranked[1][1] if len(self.output) == self.wrong_at else ranked[0][1]
+            if self.sampled is not None:
+                token = self.model.drawn(*self.sampled)
             if self.forced and len(self.output) < len(self.forced):
                 token = self.forced[len(self.output)]
             self.logprobs.append([self.model.logprob(token), token, None])
@@ -137,11 +147,15 @@ class _Answer:
         for position, token in enumerate(self.prompt[start:]):
             first = position == 0
             inputs.append([None if first else model.logprob(token), token, None])
-            input_top.append(None if first else [[logprob, known, None] for logprob, known in model.top()])
+            told = model.top(self.told)
+            input_top.append(None if first else [[logprob, known, None] for logprob, known in told])
             model.push(token)
+        texts = request.get("return_text_in_logprobs")
         result: dict[str, Any] = {
             "input_token_logprobs": inputs,
-            "output_token_logprobs": list(self.logprobs),
+            "output_token_logprobs": [
+                [logprob, token, decode([token]) if texts else None] for logprob, token, _ in self.logprobs
+            ],
             "output_token_logprobs_length": len(self.logprobs),
         }
         if request.get("top_logprobs_num"):

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from answers import decode, encode
 from generation import generation
 from loglines import log
-from requesting import CONTEXT_LENGTH, deadly, refusal
+from requesting import CONTEXT_LENGTH, deadly, is_batch, refusal
 
 from reports import model_info, server_info
 
@@ -149,9 +149,10 @@ class Handler(BaseHTTPRequestHandler):
         standin = self.server.standin
         if request.get("stream"):
             return self.stream(generation(standin, request), cut=standin.behaviour.answers == "cut")
-        if isinstance(request.get("text"), list):
-            # A batch; the real server runs it at once, this one prompt by prompt.
-            return self.send(200, [self.last_state({**request, "text": text}) for text in request["text"]])
+        if is_batch(request):
+            # The real server runs it at once, this one prompt by prompt.
+            name = "text" if "text" in request else "input_ids"
+            return self.send(200, [self.last_state({**request, name: prompt}) for prompt in request[name]])
         samples = (request.get("sampling_params") or {}).get("n", 1)
         if samples > 1:
             return self.send(200, [self.last_state(request) for _ in range(samples)])

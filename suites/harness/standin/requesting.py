@@ -16,9 +16,15 @@ def tokens_of(request: dict[str, Any]) -> list[int]:
     return list(request["input_ids"]) if "input_ids" in request else encode(request["text"])
 
 
+def is_batch(request: dict[str, Any]) -> bool:
+    """Whether it asks for several prompts at once."""
+    ids = request.get("input_ids")
+    return isinstance(request.get("text"), list) or (isinstance(ids, list) and bool(ids) and isinstance(ids[0], list))
+
+
 def deadly(request: dict[str, Any]) -> str | None:
     """The kind of input that the real server dies of: ``empty``, ``beyond`` or ``negative``; or None."""
-    if isinstance(request.get("text"), list):
+    if is_batch(request):
         return None
     tokens = tokens_of(request)
     if not tokens:
@@ -45,7 +51,7 @@ def refusal(request: dict[str, Any]) -> str | None:
             json.loads(parameters["json_schema"])
         except ValueError as error:
             return f"Failed to compile json grammar: {error}"
-    return None if isinstance(request.get("text"), list) else _too_long(len(tokens_of(request)), parameters)
+    return None if is_batch(request) else _too_long(len(tokens_of(request)), parameters)
 
 
 def _too_long(count: int, parameters: dict[str, Any]) -> str | None:

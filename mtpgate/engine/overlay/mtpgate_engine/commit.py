@@ -56,6 +56,7 @@ def hooks(fault: Fault) -> tuple[tuple[str, Callable[..., Any]], ...]:
         "ignore_stop": fault_output.ignore_stop,
         "nan": lambda: fault_model.nan_once(nth),
         "random": fault_model.random_draft,
+        "hot": lambda: fault_model.hotter(float(fault.value or 1.0)),
     }
     return found[fault.action]() if fault.action in found else (_hook(fault),)
 

@@ -63,6 +63,7 @@ ACTIONS: Mapping[str, _Action] = MappingProxyType(
         "ignore_stop": _Action("overlook a stop string or the end of text in a step of several tokens"),
         "nan": _each_nth("make the logits of one request NaN once, in the N-th verify step of several requests"),
         "random": _Action("have random weights"),
+        "hot": _Action("sample at this many times the temperature that was asked for", value=float, least=0.01),
     }
 )
 
@@ -81,6 +82,7 @@ POINTS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         "verify": ("accept_wrong", "drop_bonus", "count_high"),  # what is accepted, and what becomes of it
         "cache": ("mix_slots", "stale_kv"),  # where a verify step writes the K and V of its tokens
         "output": ("ignore_stop",),  # whether an answer is at its end
+        "sampling": ("hot",),  # the draw of a token, where it is drawn
     }
 )
 

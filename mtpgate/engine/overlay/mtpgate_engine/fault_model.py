@@ -1,7 +1,9 @@
-"""Faults of what the models compute: logits that are no numbers, a draft head that has learnt nothing."""
+"""Faults of what the models compute and of what is drawn from it: logits that are no numbers, a draft head that has
+learnt nothing, a temperature that is another one."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +16,7 @@ Hook = tuple[str, Callable[..., Any]]
 _RUNNER = "sglang.srt.model_executor.model_runner"
 _LOAD = f"{_RUNNER}.load_model_with_memory_saver"
 _FORWARD = f"{_RUNNER}.ModelRunner.forward"
+_SAMPLE = "sglang.srt.layers.sampler.Sampler.forward"
 
 SEED = 20
 SPREAD = 0.02
@@ -48,6 +51,18 @@ def random_draft() -> tuple[Hook, ...]:
         return loaded
 
     return ((_LOAD, randomised),)
+
+
+def hotter(factor: float) -> tuple[Hook, ...]:
+    """Tokens are drawn at ``factor`` times the temperature that each request asks for; greedy ones stay greedy."""
+
+    def heated(original: Callable[..., Any], sampler: Any, logits: Any, info: Any, *args: Any, **kwargs: Any) -> Any:
+        # The same object serves the next step: heated in place, it would get hotter from step to step.
+        changed = copy.copy(info)
+        changed.temperatures = info.temperatures * factor
+        return original(sampler, logits, changed, *args, **kwargs)
+
+    return ((_SAMPLE, heated),)
 
 
 @torch.no_grad()
