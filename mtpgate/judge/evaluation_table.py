@@ -15,7 +15,7 @@ def table(rows: Iterable[Row]) -> Table:
     rows = list(rows)
     nights = rows[0].matrix_nights if rows else 0
     found = Table(
-        title=f"A matrix of {FIGURES} figures, {nights:,} simulated nights a row. The rule is meant for 1 % false alarms.",
+        title=f"A matrix of {FIGURES} figures, {nights:,} simulated nights a row; meant are 1 % false alarms",
         title_justify="left",
     )
     for heading in ("noise of a launch", "sd", "accepted", "rule"):

@@ -22,6 +22,7 @@ _SHORT: Mapping[str, tuple[str, str]] = {
     "lost": ("lost", "yellow"),
     "not_reached": ("no run", "yellow"),
     "blocked": ("block", "dim"),
+    "unstable": ("unstab", "yellow"),
     "no_baseline": ("nobase", "yellow"),
     "insufficient": ("few", "yellow"),
     "known_bad": ("known", "magenta"),
