@@ -5,6 +5,7 @@ pytest_plugins = [
     "fixtures.session",
     "fixtures.launches",
     "fixtures.outcomes",
+    "fixtures.histories",
     "fixtures.baselines",
     "fixtures.allure_results",
     "fixtures.summary",

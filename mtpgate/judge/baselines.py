@@ -102,7 +102,7 @@ class BaselineStore:
     """The baseline files under one folder. Safe for several processes on one machine."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def record(self, key: BaselineKey, measurement: Measurement, *, why: str, when: datetime.datetime) -> Path:
         """Accept a measurement as one more launch of its cell; returns the file that now holds it.
@@ -147,7 +147,7 @@ class BaselineStore:
         Raises:
             UsageError: no file can be made in the matrix's folder.
         """
-        folder = self._folder / matrix
+        folder = self.folder / matrix
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
@@ -196,7 +196,7 @@ class BaselineStore:
         for name in (matrix, cell):
             if not FILE_NAME.fullmatch(name):
                 raise UsageError(f"{name!r} cannot name a baseline file: letters, digits and ._+=@- are allowed")
-        return self._folder / matrix / f"{cell}.jsonl"
+        return self.folder / matrix / f"{cell}.jsonl"
 
 
 def _parse(path: Path, number: int, line: str) -> BaselineLaunch:

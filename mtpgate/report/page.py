@@ -136,6 +136,7 @@ def _environment() -> jinja2.Environment:
         "scale_for": _scale_for,
         "tail_of": lambda run, cell: log_tail(run.root / _log_of(cell)),
         "measurement_of": _measurement_of,
+        "first_launch_of": _first_launch_of,
         "excused": _excused,
         "seen": _seen,
     }
@@ -200,6 +201,11 @@ def _fastest(run: Run, workload: str) -> str:
 
 def _measurement_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
     return next((record for record in cell.measurements if record.workload == workload), None)
+
+
+def _first_launch_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
+    """What was measured before the relaunch."""
+    return next((record for record in cell.first_launches if record.workload == workload), None)
 
 
 def _excused(row: Row) -> list[tuple[CheckRecord, WaiverRecord, list[str]]]:

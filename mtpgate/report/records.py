@@ -217,8 +217,8 @@ class MeasurementRecord:
     void: str | None = None
     """Why it does not count, or None."""
     verdict_state: str | None = None
-    """``pass``, ``regression``, ``improvement``, ``unstable``, ``insufficient``, ``void`` or ``no_baseline``; ``breach``:
-    too slow in the first launch, the relaunch decides; None: not judged."""
+    """``pass``, ``regression``, ``improvement``, ``unstable``, ``insufficient``, ``void`` or ``no_baseline``;
+    ``breach``: too slow in the first launch, the relaunch decides; None: not judged."""
     verdict_text: str = ""
     baseline_mean: float | None = None
     baseline_bound: float | None = None

@@ -10,11 +10,13 @@ import pytest
 
 from fixtures.baselines import Gate
 from mtpgate.checks.answers import Answer, Answers
+from mtpgate.judge import history
 from mtpgate.judge.acceptance import Loaded
 from mtpgate.judge.baselines import BaselineStore
 from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
 from mtpgate.matrix.cell import Cell, Speculation, Workload
 from mtpgate.report.store import Store
+from suites.harness.judge.synthetic import KEY
 
 CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
 FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
@@ -38,8 +40,7 @@ def parity(*ids: int) -> Answers:
 def gate(tmp_path: Any) -> Gate:
     plan = SimpleNamespace(reference=SimpleNamespace(id="nomtp"), matrix=SimpleNamespace(minimum_effect=0.1))
     return Gate(
-        launched=SimpleNamespace(cell=CELL),
-        server=None,
+        launched=SimpleNamespace(cell=CELL, server=None),
         prepared=SimpleNamespace(plan=plan),
         baselines=BaselineStore(tmp_path / "baselines"),
         store=Store(tmp_path / "out"),
@@ -48,6 +49,10 @@ def gate(tmp_path: Any) -> Gate:
         loads={},
         answers={},
         records=True,
+        run="tonight",
+        pool=None,
+        failed={},
+        measured=[],
     )
 
 
@@ -82,9 +87,11 @@ def test_a_cell_whose_parity_answers_loop_has_no_speed_though_its_load_is_sane(g
 
 
 def test_a_void_load_is_stored_as_void_whatever_its_speed(gate, monkeypatch):
-    monkeypatch.setattr(Gate, "key", lambda *_: SimpleNamespace(matrix="m", cell=CELL.id, workload="C1"))
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
     verdict = gate.judge(replace(load(CELL.id, STUCK), void="the answers are not sane"), Workload(1, 4, 32, 1))
     assert verdict.state == "void" and not verdict.green
+    (kept,) = history.read(gate.baselines.folder, KEY.matrix, KEY.cell)
+    assert (kept.void, kept.verdict, kept.run) == ("the answers are not sane", "void", "tonight")
     (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
     assert '"verdict_state": "void"' in line and '"void": "the answers are not sane"' in line
 
