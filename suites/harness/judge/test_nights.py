@@ -41,9 +41,11 @@ def test_a_night_that_was_only_too_slow_counts_as_slow():
 
 def test_the_last_nights_are_those_after_the_first_baseline_and_before_tonight():
     entries = [night(number, 100.0 + number) for number in range(8)]
-    baseline = [launch(100.0, when=WHEN), launch(101.0, when=WHEN + datetime.timedelta(days=2, hours=1))]
+    baseline = [launch(100.0, when=WHEN), launch(101.0, when=WHEN + datetime.timedelta(days=4, hours=1))]
     found = last_nights(entries, KEY, baseline, tonight="night 7")
-    assert [item.tokens_per_second for item in found] == [103.0, 104.0, 105.0, 106.0]
+    assert [item.tokens_per_second for item in found] == [105.0, 106.0]
+    longer = last_nights(entries, KEY, baseline[:1], tonight="night 7")
+    assert [item.tokens_per_second for item in longer] == [103.0, 104.0, 105.0, 106.0]
 
 
 def test_nights_under_another_key_are_other_nights():

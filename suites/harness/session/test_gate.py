@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,6 +23,10 @@ CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
 FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
 
 
+def now() -> datetime:
+    return datetime.now().astimezone()
+
+
 def load(cell: str, *answers: tuple[int, ...], meta: dict[str, Any] | None = None) -> Measurement:
     known = {"finish_reason": {"type": "length"}, **(meta or {})}
     records = tuple(
@@ -38,7 +43,11 @@ def parity(*ids: int) -> Answers:
 
 @pytest.fixture
 def gate(tmp_path: Any) -> Gate:
-    plan = SimpleNamespace(reference=SimpleNamespace(id="nomtp"), matrix=SimpleNamespace(minimum_effect=0.1))
+    plan = SimpleNamespace(
+        reference=SimpleNamespace(id="nomtp"),
+        matrix=SimpleNamespace(minimum_effect=0.1),
+        request=SimpleNamespace(fault=None),
+    )
     return Gate(
         launched=SimpleNamespace(cell=CELL, server=None),
         prepared=SimpleNamespace(plan=plan),
@@ -103,3 +112,41 @@ def test_a_load_with_wrong_counts_becomes_no_baseline(gate):
     said = gate.record_if_asked(measurement, Workload(1, 4, 32, 1))
     assert said.startswith("not recorded as a baseline: C1: the counts are wrong")
     assert not list(gate.store.root.parent.glob("baselines/**/*.jsonl"))
+
+
+def test_what_was_broken_on_purpose_is_void_in_the_history_and_judged_all_the_same(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    gate.prepared.plan.request.fault = "forward:slow=0.30"
+    assert gate.judge(load(CELL.id, FINE), Workload(1, 4, 32, 1)).state == "no_baseline"
+    (kept,) = history.read(gate.baselines.folder, KEY.matrix, KEY.cell)
+    assert kept.void == "broken on purpose: --fault=forward:slow=0.30"
+
+
+def test_the_verdict_sees_the_nights_before_and_the_history_sees_tonight(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    workload = Workload(1, 4, 32, 1)
+    gate.baselines.record(KEY, load(CELL.id, FINE), why="first", when=now() - timedelta(days=9))
+    for night in range(1, 5):
+        earlier = replace(gate, run=f"night {night}", loads={})
+        assert earlier.judge(load(CELL.id, FINE), workload).baseline_n == 1
+    verdict = gate.judge(load(CELL.id, FINE), workload)
+    assert verdict.nights is not None and verdict.nights.count == 5
+    assert [entry.run for entry in history.read(gate.baselines.folder, KEY.matrix, KEY.cell)] == [
+        *(f"night {night}" for night in range(1, 5)),
+        "tonight",
+    ]
+
+
+def test_the_history_s_change_is_told_beside_the_verdict_and_kept_with_the_measurement(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    for night in range(12):
+        value = 80.0 if night < 6 else 40.0
+        past = replace(load(CELL.id, FINE), output_tokens_per_second=value)
+        when = now() - timedelta(days=30 - night)
+        kept = history.entry(KEY, past, run=f"night {night}", when=when)
+        history.append(gate.baselines.folder, KEY.matrix, KEY.cell, kept)
+    verdict = gate.judge(load(CELL.id, FINE), Workload(1, 4, 32, 1))
+    assert verdict.state == "no_baseline"
+    assert "the history shows a change (advice, no verdict): 80.0 -> 40.0 tok/s (-50.0%)" in verdict.text
+    (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
+    assert "80.0 -> 40.0 tok/s" in line
