@@ -6,6 +6,7 @@ pytest_plugins = [
     "fixtures.launches",
     "fixtures.parity",
     "fixtures.outcomes",
+    "fixtures.histories",
     "fixtures.baselines",
     "fixtures.allure_results",
     "fixtures.summary",

@@ -121,6 +121,26 @@ def doctor(as_json: Json = False) -> None:
         )
 
 
+@app.command("evaluate-rule")
+def evaluate_rule(
+    nights: Annotated[int, typer.Option(min=10, help="Simulated nights of a matrix for each row.")] = 5000,
+    seed: Annotated[int, typer.Option(min=0, help="The same seed gives the same table.")] = 1,
+    as_json: Json = False,
+) -> None:
+    """Simulate nights, and say how often the verdict on speeds cries wolf and what it finds, beside other rules.
+
+    Example: python -m mtpgate evaluate-rule --nights 2000
+    """
+    # scipy and numpy take a second to import, which no other command needs.
+    from mtpgate.judge import evaluation, evaluation_table  # noqa: PLC0415
+
+    rows = evaluation.evaluate(nights=nights, seed=seed)
+    if as_json:
+        _print_json(evaluation_table.as_json(rows))
+    else:
+        Console(width=None if sys.stdout.isatty() else 120).print(evaluation_table.table(rows))
+
+
 @app.command()
 def model(
     folder: Annotated[Path, typer.Argument(help="Where the model goes.")] = ROOT / ".cache" / "mtpgate" / "model",

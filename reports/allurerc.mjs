@@ -26,6 +26,7 @@ export default {
       failed("Fixed: remove the waiver", null, /\bfixed: /),
       skipped("Known bad", /known bad: /),
       skipped("No baseline", /no baseline/),
+      skipped("Unstable speed", /: unstable: /),
       skipped("Too little data to judge", /insufficient/),
       { name: "Void measurement", matchers: [{ statuses: ["failed", "broken"], message: /\bvoid\b/ }] },
       failed("Start-up: out of memory", "startup", /out of memory|not enough memory|oom_|kv_pool_small/i),

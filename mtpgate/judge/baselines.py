@@ -142,7 +142,7 @@ class BaselineStore:
     """The baseline files under one folder. Safe for several processes on one machine."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
 
     def record(
         self,
@@ -215,7 +215,7 @@ class BaselineStore:
 
     def cells(self) -> tuple[tuple[str, str], ...]:
         """(matrix, cell) of all that has a file, sorted."""
-        found = (path for path in self._folder.glob("*/*.jsonl") if not path.name.startswith("."))
+        found = (path for path in self.folder.glob("*/*.jsonl") if not path.name.startswith("."))
         return tuple(sorted((path.parent.name, path.stem) for path in found))
 
     def require_writable(self, matrix: str) -> None:
@@ -224,7 +224,7 @@ class BaselineStore:
         Raises:
             UsageError: no file can be made in the matrix's folder.
         """
-        folder = self._folder / matrix
+        folder = self.folder / matrix
         try:
             folder.mkdir(parents=True, exist_ok=True)
             tempfile.TemporaryFile(dir=folder).close()
@@ -273,7 +273,7 @@ class BaselineStore:
         for name in (matrix, cell):
             if not FILE_NAME.fullmatch(name):
                 raise UsageError(f"{name!r} cannot name a baseline file: letters, digits and ._+=@- are allowed")
-        return self._folder / matrix / f"{cell}.jsonl"
+        return self.folder / matrix / f"{cell}.jsonl"
 
 
 def already_accepted(twin: BaselineLaunch) -> str:

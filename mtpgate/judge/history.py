@@ -13,6 +13,7 @@ import datetime
 import fcntl
 import math
 import os
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -155,6 +156,20 @@ def append(folder: Path, matrix: str, cell: str, entry: HistoryEntry) -> Path:
     except OSError as error:
         raise InfrastructureFault(f"{file}: the history cannot be written: {error.strerror}") from error
     return file
+
+
+def require_writable(folder: Path, matrix: str) -> None:
+    """Find out before an hour of measuring that nothing can be kept.
+
+    Raises:
+        UsageError: no file can be made in the matrix's folder.
+    """
+    place = folder / FOLDER_NAME / matrix
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError as error:
+        raise UsageError(f"{place}: no history can be written there: {error.strerror}; see --baselines") from error
 
 
 def read(folder: Path, matrix: str, cell: str) -> tuple[HistoryEntry, ...]:

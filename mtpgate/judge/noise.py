@@ -1,32 +1,34 @@
-"""How far a launch may lie from its baseline by chance.
+"""The noise of one figure: the relative standard deviation between launches that change nothing.
 
 The replication unit is the launch: the same build on the same machine differs more between launches than between the
-repeats inside one. Two bounds say how low one new launch can come out when nothing has changed:
+repeats inside one. In order of preference:
 
-* **sample** (3 launches or more): the one-sided prediction bound mean - t(n-1, alpha) * s * sqrt(1 + 1/n), with s the
-  standard deviation of the launches, floored at 0.5 % of the mean (a sample of few equal values is luck, not
-  precision). Assumes that launches are independent and normal.
-* **assumed**: the same with a noise that is *declared* for the machine instead of estimated, so with the normal
-  quantile: mean - z(alpha) * noise * sqrt(1 + 1/n). It is all there is for 1 or 2 launches. The declared noise is
-  raised to what the repeats inside the launches show (a launch is a median of repeats; the standard error of a median
-  is at most sqrt(pi / (2 r)) standard deviations), and to s where s is larger.
+* **pooled**: the spread of the figure's own accepted launches and that of the matrix's other figures
+  (:mod:`mtpgate.judge.pool`), where enough figures have launches.
+* **sample**: the own spread alone, with Student's quantile, from 3 launches on.
+* **declared**: a noise that is taken for granted for the machine; all there is for 1 or 2 launches. It is raised to
+  what the repeats inside the launches show (a launch is a median of repeats; the standard error of a median is at most
+  sqrt(pi / (2 r)) standard deviations), and to the own spread where that is larger.
 
-With few launches the t quantile is so large (44.7 at n = 3 and alpha 0.00025) that the sample bound would see nothing
-that one launch had already shown. So the tighter bound counts, unless the launches refute the declared noise
-(chi-square at 1 %); then only the sample bound does. Taking the tighter of two bounds at most doubles the rate of
-false alarms, and that only where the true noise is exactly the declared one.
+Of the latter two the tighter bound counts, unless the launches refute the declared noise (chi-square at 1 %). Taking
+the tighter of two at most doubles the rate of false alarms, and that only where the true noise is exactly the declared.
+An estimate is never below 0.5 %: a few equal values are luck, not precision.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
+from bisect import bisect_left
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
 from scipy import special
 
 from mtpgate.judge.baselines import BaselineLaunch
+from mtpgate.judge.pool import SMALLEST_NOISE, SMALLEST_SAMPLE, UNKNOWN_CORRELATION, Pool, moderated, series_of
+from mtpgate.judge.rule import NIGHTS, Limits, limits
 
 ASSUMED_LAUNCH_NOISE = 0.03
 """Relative standard deviation between launches that is taken for granted until launches tell it.
@@ -34,17 +36,8 @@ ASSUMED_LAUNCH_NOISE = 0.03
 A choice, not a measurement: a public study saw 0.15 to 2.5 % between repeats on quiet GPUs at temperature 0, and
 launches differ more than repeats. A machine that is shared needs its own launches, or a larger value."""
 
-SMALLEST_NOISE = 0.005
-"""Floor of the sample's s, relative to the mean."""
-
-SMALLEST_SAMPLE = 3
-"""Launches from which on their own spread is used."""
-
 REFUTED_AT = 0.01
 """Significance at which a sample refutes the declared noise."""
-
-POWER = 0.9
-"""Probability with which a drop must be found to count as findable."""
 
 MOST_LAUNCHES = 50
 """Beyond this many accepted launches "record more" is no advice."""
@@ -52,26 +45,35 @@ MOST_LAUNCHES = 50
 
 @dataclass(frozen=True)
 class Noise:
-    """One bound's ingredients. All are relative to the baseline's mean."""
+    """The noise of a figure and where it is from."""
 
     relative: float
-    """Standard deviation of one launch."""
-    quantile: float
+    """Standard deviation of one launch, relative to the baseline's mean."""
+    freedom: float
+    """Degrees of freedom that it was estimated with; infinite if declared."""
     launches: int
     source: str
     """In words, for the verdict."""
+    night_correlation: float = UNKNOWN_CORRELATION
     estimated: bool = False
-    """From the launches' own spread, with Student's quantile; otherwise declared, with the normal one."""
+    """From launches; otherwise declared."""
 
-    @property
-    def margin(self) -> float:
-        """How far below the mean one new launch can come out by chance."""
-        return self.quantile * self.relative * math.sqrt(1 + 1 / self.launches)
+    def limits(self, *, alpha: float, minimum_effect: float, nights: int = 1) -> Limits:
+        """What breaches; ``nights`` with tonight."""
+        return limits(
+            noise=self.relative,
+            freedom=self.freedom,
+            night_correlation=self.night_correlation,
+            launches=self.launches,
+            nights=nights,
+            alpha=alpha,
+            minimum_effect=minimum_effect,
+        )
 
-    @property
-    def findable_drop(self) -> float:
-        """The smallest true drop that falls below the bound with probability POWER."""
-        return self.margin + float(special.ndtri(POWER)) * self.relative * math.sqrt(1 + 1 / self.launches)
+    def sees(self, minimum_effect: float, *, alpha: float, nights: int) -> bool:
+        """Whether a drop of the minimum effect rises above chance with probability POWER, tonight or in the nights."""
+        found = self.limits(alpha=alpha, minimum_effect=minimum_effect, nights=nights)
+        return min(float(found.resolution), float(found.nights_resolution)) <= minimum_effect
 
 
 def noise_of(
@@ -80,41 +82,44 @@ def noise_of(
     *,
     alpha: float,
     assumed: float = ASSUMED_LAUNCH_NOISE,
+    pool: Pool | None = None,
 ) -> Noise:
     """The noise that a new launch with these ``repeats`` (tokens/s) is judged by; ``baseline`` is not empty."""
-    values = [launch.tokens_per_second for launch in baseline]
+    values = np.array([launch.tokens_per_second for launch in baseline])
+    count = len(values)
+    if pool is not None:
+        variance, _ = series_of(values) if count > 1 else (np.array(0.0), np.array(0.0))
+        relative, freedom = moderated(variance, count, pool)
+        source = f"{float(relative):.1%} from {count} launch{'es' if count > 1 else ''} and {pool.figures} figures"
+        return Noise(float(relative), float(freedom), count, source, float(pool.night_correlation), True)
     declared = max(assumed, _median_error([*(launch.repeats for launch in baseline), repeats]))
-    spread = statistics.stdev(values) / statistics.fmean(values) if len(values) >= SMALLEST_SAMPLE else None
-    return _choose(len(values), declared, spread, alpha, inside=declared > assumed)
+    origin = "from the spread of the repeats inside" if declared > assumed else "declared for this machine"
+    without = Noise(declared, math.inf, count, f"{declared:.1%} {origin}")
+    if count < SMALLEST_SAMPLE:
+        return without
+    spread = float(np.std(values, ddof=1) / values.mean())
+    estimate = max(spread, SMALLEST_NOISE)
+    sample = Noise(estimate, count - 1, count, f"{estimate:.1%} from {count} launches", estimated=True)
+    if (count - 1) * (spread / declared) ** 2 > float(special.chdtri(count - 1, REFUTED_AT)):
+        return sample
+    if spread > declared:
+        without = replace(sample, freedom=math.inf, estimated=False)
+    return min(sample, without, key=lambda noise: float(noise.limits(alpha=alpha, minimum_effect=0.0).chance))
 
 
 def more_launches(noise: Noise, minimum_effect: float, *, alpha: float) -> int | None:
-    """How many more accepted launches would make ``minimum_effect`` findable, if they spread as these do."""
-    for launches in range(noise.launches + 1, MOST_LAUNCHES + 1):
-        quantile = _student(launches, alpha) if noise.estimated else noise.quantile
-        if replace(noise, launches=launches, quantile=quantile).findable_drop <= minimum_effect:
-            return launches - noise.launches
-    return None
+    """How many more accepted launches would make ``minimum_effect`` findable within NIGHTS, if they spread as these do.
 
+    0: none, only more nights. None: no number would.
+    """
 
-def _choose(launches: int, declared: float, spread: float | None, alpha: float, *, inside: bool) -> Noise:
-    z = float(special.ndtri(1 - alpha))
-    origin = "from the spread of the repeats inside" if inside else "declared for this machine"
-    assumed = Noise(declared, z, launches, f"{declared:.1%} {origin}")
-    if spread is None:
-        return assumed
-    estimate = max(spread, SMALLEST_NOISE)
-    sample = Noise(estimate, _student(launches, alpha), launches, f"{estimate:.1%} from {launches} launches", True)
-    freedom = launches - 1
-    if freedom * (spread / declared) ** 2 > float(special.chdtri(freedom, REFUTED_AT)):
-        return sample
-    if spread > declared:
-        assumed = replace(sample, quantile=z, estimated=False)
-    return min(sample, assumed, key=lambda noise: noise.margin)
+    def enough(launches: int) -> bool:
+        freedom = noise.freedom + launches - noise.launches
+        return replace(noise, launches=launches, freedom=freedom).sees(minimum_effect, alpha=alpha, nights=NIGHTS)
 
-
-def _student(launches: int, alpha: float) -> float:
-    return float(special.stdtrit(launches - 1, 1 - alpha))
+    if not enough(MOST_LAUNCHES):
+        return None
+    return bisect_left(range(noise.launches, MOST_LAUNCHES), True, key=enough)
 
 
 def _median_error(launches: Sequence[Sequence[float]]) -> float:

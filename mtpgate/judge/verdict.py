@@ -1,10 +1,11 @@
-"""Is a launch slower than its baseline? One rule, and the words that go with it.
+"""Is a launch slower than its baseline? One rule.
 
-The value of a launch is the median of its repeats, the baseline the accepted launches under the same key. A change is
-a **regression** (or **improvement**) only if it is at least the declared minimum effect *and* outside what one new
-launch shows by chance (:mod:`mtpgate.judge.noise`). What is not a change is a **pass** only if a drop of the minimum
-effect could have been found (power 0.9); otherwise it is **insufficient**, and the text says what could have been
-found and how many more launches would do.
+The value of a launch is the median of its repeats, the baseline the accepted launches under the same key. A drop is a
+**regression** if tonight's launch breaches, or the mean of the last nights does (:mod:`mtpgate.judge.rule`), and it
+stands once a relaunch has confirmed it (:func:`confirm`). A rise beyond chance is an **improvement**. What is neither
+is a **pass** only if a drop of the minimum effect could have been found (power 0.9), tonight or over the nights that
+there are; otherwise it is **insufficient**, and the text says what could have been found and how many more launches or
+nights would do.
 
 Throughput at a concurrency = accept length / step time, so a change is split: the ratio of accept lengths, and the
 ratio of step times that remains. The larger of their logarithms names what moved.
@@ -18,73 +19,24 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import replace
 
+import numpy as np
+
+from mtpgate.judge import verdict_words
 from mtpgate.judge.baselines import BaselineLaunch
-from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE, POWER, Noise, more_launches, noise_of
+from mtpgate.judge.figures import Breach, Night, Nights, Split, State, Verdict
+from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE, more_launches, noise_of
+from mtpgate.judge.pool import Pool
+from mtpgate.judge.rule import FEWEST_NIGHTS, FIRST_LAUNCHES, NIGHTS, Limits, breaches_nights, breaches_tonight
 from mtpgate.load.measurement import Measurement
 
-State = Literal["pass", "regression", "improvement", "unstable", "insufficient", "void", "no_baseline"]
+__all__ = ["DEFAULT_ALPHA", "Night", "Split", "State", "Verdict", "alpha_for", "confirm", "judge"]
 
 DEFAULT_MINIMUM_EFFECT = 0.03
 FALSE_ALARMS_A_NIGHT = 0.01
 DEFAULT_ALPHA = FALSE_ALARMS_A_NIGHT / 40
 """For a night of 20 cells with two figures each."""
-
-CLEAR_SHARE = 2 / 3
-"""Share of a change (in logarithms) from which on one of its two factors is named as its cause."""
-
-
-@dataclass(frozen=True)
-class Split:
-    """A change of throughput taken apart. All are ratios now / baseline."""
-
-    throughput: float
-    acceptance: float
-    step_time: float
-    """Above 1 is slower."""
-
-    @property
-    def moved(self) -> Literal["acceptance", "step time", "both"]:
-        """What the change comes from."""
-        accept, step = abs(math.log(self.acceptance)), abs(math.log(self.step_time))
-        share = accept / (accept + step) if accept + step else 0.5
-        if share >= CLEAR_SHARE:
-            return "acceptance"
-        return "step time" if share <= 1 - CLEAR_SHARE else "both"
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The judgement of one figure. Values are output tokens/s, ratios are relative to the baseline's mean."""
-
-    state: State
-    text: str
-    """All figures in words: what an assertion shows."""
-    value: float
-    baseline_n: int = 0
-    baseline_mean: float | None = None
-    effect: float | None = None
-    """Value / mean - 1; negative is slower."""
-    lower_bound: float | None = None
-    """Tokens/s below which a drop is no chance."""
-    noise: float | None = None
-    """Relative standard deviation of a launch that the bound rests on."""
-    findable_drop: float | None = None
-    """The smallest drop, as a ratio, that would have been found with probability 0.9."""
-    more_launches: int | None = None
-    """How many more accepted launches would make the minimum effect findable; None if not needed or hopeless."""
-    split: Split | None = None
-
-    @property
-    def red(self) -> bool:
-        return self.state == "regression"
-
-    @property
-    def green(self) -> bool:
-        """Judged and found good; neither red nor green is "not known", which must be shown as such."""
-        return self.state in ("pass", "improvement")
 
 
 def alpha_for(figures: int) -> float:
@@ -99,10 +51,15 @@ def judge(
     minimum_effect: float = DEFAULT_MINIMUM_EFFECT,
     alpha: float = DEFAULT_ALPHA,
     assumed_launch_noise: float = ASSUMED_LAUNCH_NOISE,
+    pool: Pool | None = None,
+    nights: Sequence[Night] = (),
+    first_launch: Measurement | None = None,
 ) -> Verdict:
-    """Judge one launch's measurement against the accepted launches of its key.
+    """Judge one launch's measurement against the accepted launches of its key, oldest first.
 
-    ``assumed_launch_noise`` is the declared relative standard deviation between launches of this machine.
+    ``assumed_launch_noise`` is the declared relative standard deviation between launches of this machine, ``pool`` what
+    the matrix's figures tell of it. ``nights`` are the earlier runs since the first baseline, oldest first.
+    ``first_launch`` is tonight's first, where this is its relaunch: the night's value is the mean of both.
     """
     value = measurement.output_tokens_per_second
     name = f"{measurement.cell_id} {measurement.workload}"
@@ -111,91 +68,87 @@ def judge(
     if not baseline_launches:
         return Verdict("no_baseline", f"{name}: {value:.1f} tok/s, no baseline to judge it by", value)
     repeats = [repeat.output_tokens_per_second for repeat in measurement.repeats]
-    noise = noise_of(baseline_launches, repeats, alpha=alpha, assumed=assumed_launch_noise)
+    noise = noise_of(baseline_launches, repeats, alpha=alpha, assumed=assumed_launch_noise, pool=pool)
+    series = [*nights[-(NIGHTS - 1) :], _tonight(measurement, first_launch)]
+    found = noise.limits(alpha=alpha, minimum_effect=minimum_effect, nights=len(series))
     mean = statistics.fmean(launch.tokens_per_second for launch in baseline_launches)
     effect = value / mean - 1
+    breaches: list[Breach] = ["tonight"] if bool(breaches_tonight(effect, found)) else []
+    over = _nights(series, baseline_launches, found)
+    first = over.first_mean if over is not None else mean
+    if over is not None and bool(breaches_nights(np.array([n.tokens_per_second for n in series]) / first - 1, found)):
+        breaches.append("nights")
+    seen = noise.sees(minimum_effect, alpha=alpha, nights=len(series))
     verdict = Verdict(
-        state=_state(effect, noise, minimum_effect),
+        state=_state(breaches, effect, found, seen=seen),
         text="",
         value=value,
         baseline_n=len(baseline_launches),
         baseline_mean=mean,
         effect=effect,
-        lower_bound=mean * (1 - max(noise.margin, minimum_effect)),
+        lower_bound=mean * (1 - float(found.limit)),
         noise=noise.relative,
-        findable_drop=noise.findable_drop,
-        more_launches=(
-            more_launches(noise, minimum_effect, alpha=alpha) if noise.findable_drop > minimum_effect else None
-        ),
-        split=_split(measurement, baseline_launches, value / mean),
+        findable_drop=float(found.findable),
+        more_launches=None if seen else more_launches(noise, minimum_effect, alpha=alpha),
+        split=_split(value / mean, measurement.accept_length, baseline_launches),
+        nights=over,
+        breaches=tuple(breaches),
     )
-    return replace(verdict, text=f"{name}: {_words(verdict, noise, minimum_effect)}")
+    days = len({launch.when.date() for launch in baseline_launches})
+    text = verdict_words.told(verdict, noise, found, minimum_effect=minimum_effect, days=days)
+    return replace(verdict, text=f"{name}: {text}")
 
 
 def confirm(first: Verdict, second: Verdict) -> Verdict:
-    """What a relaunch makes of a regression: it stands if both launches breach, otherwise it is unstable."""
+    """What a relaunch makes of a regression: it stands if the same test breaches again, otherwise it is unstable."""
     if first.state != "regression":
         return first
-    if second.state == "regression":
-        return replace(second, text=f"{second.text}\nconfirmed by a relaunch; the first launch: {first.text}")
-    return replace(
-        second,
-        state="unstable",
-        text=f"unstable: a launch breached and its relaunch did not.\n1st: {first.text}\n2nd: {second.text}",
+    if second.state == "regression" and set(first.breaches) & set(second.breaches):
+        return replace(second, text=f"{second.text}\nconfirmed by a relaunch; the first launch was {first.value:.1f}")
+    shown = first if second.state == "void" else second
+    return replace(shown, state="unstable", text=verdict_words.unstable(first, second), breaches=())
+
+
+def _state(breaches: Sequence[Breach], effect: float, found: Limits, *, seen: bool) -> State:
+    if breaches:
+        return "regression"
+    if effect > float(found.gain):
+        return "improvement"
+    return "pass" if seen else "insufficient"
+
+
+def _tonight(measurement: Measurement, first_launch: Measurement | None) -> Night:
+    launches = [measurement, *([first_launch] if first_launch is not None else [])]
+    lengths = [launch.accept_length for launch in launches if launch.accept_length is not None]
+    return Night(
+        statistics.fmean(launch.output_tokens_per_second for launch in launches),
+        statistics.fmean(lengths) if lengths else None,
     )
 
 
-def _state(effect: float, noise: Noise, minimum_effect: float) -> State:
-    threshold = max(noise.margin, minimum_effect)
-    if effect < -threshold:
-        return "regression"
-    if effect > threshold:
-        return "improvement"
-    return "insufficient" if noise.findable_drop > minimum_effect else "pass"
-
-
-def _split(measurement: Measurement, baseline: Sequence[BaselineLaunch], throughput: float) -> Split | None:
-    before = [launch.accept_length for launch in baseline if launch.accept_length is not None]
-    if measurement.accept_length is None or not before or throughput <= 0:
+def _nights(series: Sequence[Night], baseline: Sequence[BaselineLaunch], found: Limits) -> Nights | None:
+    if len(series) < FEWEST_NIGHTS:
         return None
-    acceptance = measurement.accept_length / statistics.fmean(before)
+    first = baseline[:FIRST_LAUNCHES]
+    first_mean = statistics.fmean(launch.tokens_per_second for launch in first)
+    mean = statistics.fmean(night.tokens_per_second for night in series)
+    lengths = [night.accept_length for night in series if night.accept_length is not None]
+    return Nights(
+        count=len(series),
+        mean=mean,
+        first_n=len(first),
+        first_mean=first_mean,
+        effect=mean / first_mean - 1,
+        lower_bound=first_mean * (1 - float(found.nights_limit)),
+        chance=float(found.nights_chance),
+        findable_drop=float(found.nights_findable),
+        split=_split(mean / first_mean, statistics.fmean(lengths) if lengths else None, first),
+    )
+
+
+def _split(throughput: float, accept_length: float | None, baseline: Sequence[BaselineLaunch]) -> Split | None:
+    before = [launch.accept_length for launch in baseline if launch.accept_length is not None]
+    if accept_length is None or not before or throughput <= 0:
+        return None
+    acceptance = accept_length / statistics.fmean(before)
     return Split(throughput, acceptance, acceptance / throughput)
-
-
-def _words(verdict: Verdict, noise: Noise, minimum_effect: float) -> str:
-    assert verdict.effect is not None
-    assert verdict.lower_bound is not None
-    launches = f"{noise.launches} launch" + ("es" if noise.launches > 1 else "")
-    direction = "below" if verdict.effect < 0 else "above"
-    lines = [
-        f"{verdict.state}: {verdict.value:.1f} tok/s is {abs(verdict.effect):.1%} {direction} the baseline's "
-        f"{verdict.baseline_mean:.1f} ({launches})",
-        f"  bound {verdict.lower_bound:.1f} tok/s ({max(noise.margin, minimum_effect):.1%} below): chance explains "
-        f"{noise.margin:.1%} (launch noise {noise.source}), minimum effect {minimum_effect:.1%}",
-    ]
-    if verdict.split is not None:
-        split = verdict.split
-        lines.append(
-            f"  accept length x{split.acceptance:.3f}, step time x{split.step_time:.3f}: "
-            + (f"{split.moved} moved" if verdict.state in ("regression", "improvement") else "no change to explain")
-        )
-    elif verdict.state in ("regression", "improvement"):
-        lines.append("  no accept lengths on both sides: all of it counts as step time")
-    if verdict.state in ("pass", "insufficient"):
-        lines.append(
-            f"  a drop of {noise.findable_drop:.1%} would have been found (power {POWER:g})" + _cure(verdict, noise)
-        )
-    if verdict.state == "improvement":
-        lines.append("  the baseline is stale: accept this launch, with the reason for the gain")
-    return "\n".join(lines)
-
-
-def _cure(verdict: Verdict, noise: Noise) -> str:
-    if verdict.state == "pass":
-        return ""
-    if verdict.more_launches is not None:
-        plural = "es" if verdict.more_launches > 1 else ""
-        return f", a smaller one not reliably: accept {verdict.more_launches} more launch{plural}"
-    if not noise.estimated:
-        return ", a smaller one not reliably: accept more launches, until their own spread replaces the declared noise"
-    return ", a smaller one not reliably: too noisy for the declared minimum effect; quiet the machine or raise it"

@@ -19,6 +19,7 @@ CATEGORIES: tuple[Mapping[str, object], ...] = (
     {"name": "Fixed: remove the waiver", "matchedStatuses": ["failed"], "messageRegex": r"(?s).*\bfixed: .*"},
     {"name": "Known bad", "matchedStatuses": ["skipped"], "messageRegex": r"(?s).*known bad: .*"},
     {"name": "No baseline", "matchedStatuses": ["skipped"], "messageRegex": r"(?s).*no baseline.*"},
+    {"name": "Unstable speed", "matchedStatuses": ["skipped"], "messageRegex": r"(?s).*: unstable: .*"},
     {"name": "Too little data to judge", "matchedStatuses": ["skipped"], "messageRegex": r"(?s).*insufficient.*"},
     {"name": "Void measurement", "matchedStatuses": ["failed", "broken"], "messageRegex": r"(?s).*\bvoid\b.*"},
     {

@@ -7,7 +7,7 @@ The light is the worst that is true of the run:
 3. ``cut``: the run did not come to its end, or checks that were collected have no outcome;
 4. ``broken``: the machine failed, so there is no answer about the product, or something beside the checks failed;
 5. ``empty``: no check passed at all;
-6. ``unjudged``: all is well except that a speed has nothing to be compared with, or too little;
+6. ``unjudged``: all is well except that a speed has nothing to be compared with, or too little, or is unstable;
 7. ``green``.
 """
 
@@ -33,6 +33,7 @@ WORDS: Mapping[str, str] = {
     "lost": "lost",
     "not_reached": "not run",
     "blocked": "blocked",
+    "unstable": "unstable",
     "no_baseline": "no baseline",
     "insufficient": "too little data",
     "known_bad": "known bad",
@@ -51,6 +52,7 @@ LIGHT_WORDS: Mapping[Light, str] = {
 }
 
 UNSURE = ("unstable", "insufficient", "void")
+UNJUDGED = frozenset({"unstable", "no_baseline", "insufficient"})
 
 
 @dataclass(frozen=True)
@@ -157,7 +159,7 @@ def _light(run: Run, outcome: Outcome) -> Light:
         ("cut", run.is_cut_short),
         ("broken", bool(outcome.broken_rows) or fails_elsewhere(run, outcome)),
         ("empty", not outcome.counts.get("passed")),
-        ("unjudged", bool({"no_baseline", "insufficient"} & set(outcome.counts) or unsure_measurements(run))),
+        ("unjudged", bool(UNJUDGED & set(outcome.counts) or unsure_measurements(run))),
     )
     return next((light for light, is_true in lights if is_true), "green")
 

@@ -14,13 +14,15 @@ import jinja2
 from markupsafe import Markup
 
 from mtpgate.errors import InfrastructureFault
-from mtpgate.report import charts
+from mtpgate.report import charts, payoff_chart
 from mtpgate.report.advice import advice_figures, advice_lines, useless_advice
 from mtpgate.report.memory import least_left, memory_of
 from mtpgate.report.memory_chart import memory_bar
 from mtpgate.report.memory_names import label_of, segment_class
 from mtpgate.report.memory_words import change_of, gib, memory_lines, tokens, unmatched_lines
 from mtpgate.report.outcome import STATES, WORDS, Row, judge_run
+from mtpgate.report.payoff import lines as payoff_lines
+from mtpgate.report.payoff import payoff_of
 from mtpgate.report.records import CheckRecord, MeasurementRecord, WaiverRecord
 from mtpgate.report.run import CellRun, Run, load_run
 from mtpgate.report.sentence import first_line, headline, row_message, ways
@@ -80,6 +82,7 @@ def page(run: Run) -> str:
             accept_scale=charts.scale_of(
                 value for cell in run.cells for value in (accept_length(cell), cell.info.accept_length_floor)
             ),
+            mtp=payoff_of(run),
             any_memory=any(has_memory(cell) for cell in run.cells),
             acceptance_asked="acceptance" in outcome.columns or any(accept_length(cell) for cell in run.cells),
             startup_scale=charts.scale_of(cell.launch.startup_seconds for cell in run.cells if cell.launch),
@@ -126,6 +129,8 @@ def _environment() -> jinja2.Environment:
         "unmatched_lines": unmatched_lines,
         "useless_advice": useless_advice,
         "charts": charts,
+        "payoff_chart": payoff_chart,
+        "payoff_lines": payoff_lines,
         "facts": _facts,
         "has_memory": has_memory,
         "fastest": _fastest,
@@ -136,6 +141,7 @@ def _environment() -> jinja2.Environment:
         "scale_for": _scale_for,
         "tail_of": lambda run, cell: log_tail(run.root / _log_of(cell)),
         "measurement_of": _measurement_of,
+        "first_launch_of": _first_launch_of,
         "excused": _excused,
         "seen": _seen,
     }
@@ -200,6 +206,11 @@ def _fastest(run: Run, workload: str) -> str:
 
 def _measurement_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
     return next((record for record in cell.measurements if record.workload == workload), None)
+
+
+def _first_launch_of(cell: CellRun, workload: str) -> MeasurementRecord | None:
+    """What was measured before the relaunch."""
+    return next((record for record in cell.first_launches if record.workload == workload), None)
 
 
 def _excused(row: Row) -> list[tuple[CheckRecord, WaiverRecord, list[str]]]:

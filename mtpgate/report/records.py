@@ -18,17 +18,19 @@ SCHEMA = 1
 CHECKS: tuple[Check, ...] = get_args(Check)
 
 CheckState = Literal[
-    "passed", "failed", "broken", "known_bad", "fixed", "blocked", "no_baseline", "insufficient", "skipped"
+    "passed", "failed", "broken", "known_bad", "fixed", "blocked", "unstable", "no_baseline", "insufficient", "skipped"
 ]
 """``failed``: the product's fault; ``broken``: the machine's; ``known_bad``: failed as its waiver excuses;
 ``fixed``: waived, yet it passes; ``blocked``: not asked because the cell's launch failed;
-``no_baseline``: measured, with nothing to compare; ``insufficient``: measured, with too little to compare."""
+``unstable``: too slow in one launch and not in its relaunch; ``no_baseline``: measured, with nothing to compare;
+``insufficient``: measured, with too little to compare."""
 
 BY_SEVERITY: tuple[CheckState, ...] = (
     "failed",
     "broken",
     "fixed",
     "blocked",
+    "unstable",
     "no_baseline",
     "insufficient",
     "known_bad",
@@ -159,6 +161,20 @@ class FitAttempt:
 
 
 @dataclass(frozen=True)
+class RelaunchRecord:
+    """A further launch of a cell in the same run."""
+
+    number: int
+    """Of the launch, from 2 on."""
+    why: str
+    """In a sentence."""
+    state: Literal["ready", "failed"]
+    startup_seconds: float
+    log: str
+    """Name of its log in the cell's folder."""
+
+
+@dataclass(frozen=True)
 class LaunchRecord:
     """One launch of a cell's server, recorded once it is ready or has failed."""
 
@@ -182,6 +198,8 @@ class LaunchRecord:
     """Relaunches that looked for a change that fits, in the order in which they were tried."""
     unmatched: tuple[str, ...] = ()
     """Lines of the start-up that look like a phase and match no known format."""
+    relaunches: tuple[RelaunchRecord, ...] = ()
+    """That confirmed a breach, or did not."""
 
 
 @dataclass(frozen=True)
@@ -200,7 +218,7 @@ class MeasurementRecord:
     """Why it does not count, or None."""
     verdict_state: str | None = None
     """``pass``, ``regression``, ``improvement``, ``unstable``, ``insufficient``, ``void`` or ``no_baseline``;
-    None: not judged."""
+    ``breach``: too slow in the first launch, the relaunch decides; None: not judged."""
     verdict_text: str = ""
     baseline_mean: float | None = None
     baseline_bound: float | None = None
@@ -208,8 +226,6 @@ class MeasurementRecord:
     baseline_n: int = 0
     when: str = ""
     """When the measurement ended."""
-    launch: int = 1
-    """Which launch of the cell in this run."""
     key: Mapping[str, object] | None = None
     """The fields of :class:`mtpgate.judge.baselines.BaselineKey`."""
     accept_counts: Mapping[str, tuple[int, int]] | None = None
@@ -218,6 +234,10 @@ class MeasurementRecord:
     """What the machine was like meanwhile, in a line."""
     condition_figures: Mapping[str, float] = field(default_factory=dict)
     """The same as figures: see :func:`mtpgate.load.conditions.figures`."""
+    launch: int = 1
+    """2 for the relaunch that confirms a breach, or does not."""
+    advice: tuple[str, ...] = ()
+    """What the history shows beside the verdict, a sentence each."""
 
 
 @dataclass(frozen=True)

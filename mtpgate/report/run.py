@@ -40,6 +40,9 @@ class CellRun:
     checks: tuple[CheckRecord, ...] = ()
     launch: LaunchRecord | None = None
     measurements: tuple[MeasurementRecord, ...] = ()
+    """Of each workload the last one."""
+    first_launches: tuple[MeasurementRecord, ...] = ()
+    """What was measured before a relaunch measured it again."""
     parity: Mapping[str, Any] | None = None
     acceptance: Mapping[str, Any] | None = None
     has_log: bool = False
@@ -138,15 +141,16 @@ def _worst_of_each(records: Iterable[CheckRecord]) -> dict[str, CheckRecord]:
 def _load_cell(reader: _Reader, info: CellRecord, checks: Iterable[CheckRecord]) -> CellRun:
     folder = f"cells/{folder_name(info.id)}"
     launch = reader.document(f"{folder}/launch.json", LaunchRecord)
-    measurements = {
-        record.workload: record for record in reader.lines(f"{folder}/measurements.jsonl", MeasurementRecord)
-    }
+    taken = reader.lines(f"{folder}/measurements.jsonl", MeasurementRecord)
+    measurements = {record.workload: record for record in taken}
+    first = {record.workload: record for record in taken if record.launch < measurements[record.workload].launch}
     return CellRun(
         info=info,
         folder=folder,
         checks=tuple(checks),
         launch=launch,
         measurements=tuple(sorted(measurements.values(), key=lambda record: (record.concurrency, record.workload))),
+        first_launches=tuple(first.values()),
         parity=reader.document(f"{folder}/parity.json", dict[str, Any]),
         acceptance=reader.document(f"{folder}/acceptance.json", dict[str, Any]),
         has_log=(reader.root / folder / (launch.log if launch else "server.log")).is_file(),

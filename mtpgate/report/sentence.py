@@ -88,6 +88,14 @@ def _so_far(outcome: Outcome) -> str:
 
 
 def _unjudged(run: Run, outcome: Outcome, well: str) -> Headline:
+    unstable = [row for row in outcome.rows if "unstable" in row.marks.values()]
+    if unstable:
+        said = first_line(unstable[0].records("unstable")[0].message) or f"{unstable[0].cell.id} is unstable"
+        more = f" {_count(len(unstable) - 1, 'more cell')} alike." if len(unstable) > 1 else ""
+        return Headline(
+            f"{_stop(said)}{more} All else is well: {well}",
+            "See what else used the machine in either launch; a drop that is real will breach again next night.",
+        )
     without = [row for row in outcome.rows if "no_baseline" in row.marks.values()]
     if without:
         return Headline(

@@ -11,6 +11,7 @@ from rich.text import Text
 
 from mtpgate.report.outcome import Outcome, Row, judge_run
 from mtpgate.report.page import accept_length, workloads_of
+from mtpgate.report.payoff import payoff_of, short_lines
 from mtpgate.report.run import Run
 from mtpgate.report.sentence import Headline, headline, row_message, ways
 from mtpgate.report.text import clean
@@ -22,6 +23,7 @@ _SHORT: Mapping[str, tuple[str, str]] = {
     "lost": ("lost", "yellow"),
     "not_reached": ("no run", "yellow"),
     "blocked": ("block", "dim"),
+    "unstable": ("unstab", "yellow"),
     "no_baseline": ("nobase", "yellow"),
     "insufficient": ("few", "yellow"),
     "known_bad": ("known", "magenta"),
@@ -55,7 +57,9 @@ def render_summary(run: Run, *, width: int = 80, height: int = 24, terminal: boo
     )
     head = _head(console, outcome, said)
     failures = _failures(width, [*outcome.red_rows, *outcome.broken_rows])
-    fixed_lines = len(head) + len(failures) + 5 + bool(report)
+    told = payoff_of(run)
+    pays = [Text(clean(line)) for line in short_lines(told)] if told is not None else []
+    fixed_lines = len(head) + len(failures) + len(pays) + 5 + bool(report)
     shown = max(3, height - fixed_lines)
     for line in head:
         console.print(line)
@@ -65,7 +69,7 @@ def render_summary(run: Run, *, width: int = 80, height: int = 24, terminal: boo
         if left:
             bad = sum(row.needs_attention for row in left)
             console.print(f"... and {len(left)} more cells, {f'{bad} of them with a fault' if bad else 'all well'}")
-    for line in failures:
+    for line in [*failures, *pays]:
         console.print(line, no_wrap=True, overflow="ellipsis")
     if report:
         console.print(Text(f"Report: {clean(report)}"), no_wrap=True, overflow="ignore", crop=False)

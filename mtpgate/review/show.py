@@ -45,8 +45,11 @@ class Accepted:
 
 
 def findable_drop(launches: Sequence[BaselineLaunch], repeats: Sequence[float] = (), *, alpha: float) -> float:
-    """The smallest drop, as a ratio, that these launches show in one night with probability 0.9."""
-    return noise_of(launches, repeats, alpha=alpha).findable_drop
+    """The smallest drop, as a ratio, that rises above chance in one night with probability 0.9.
+
+    By these launches alone; the verdict also knows the noise of the matrix's other figures, and its minimum effect.
+    """
+    return float(noise_of(launches, repeats, alpha=alpha).limits(alpha=alpha, minimum_effect=0.0).resolution)
 
 
 def accepted(baselines: BaselineStore, patterns: Sequence[str] = ()) -> tuple[Accepted, ...]:

@@ -1,10 +1,9 @@
 """Is the cell still as fast? Output tokens/s at each concurrency of the matrix, against recorded baselines."""
 
-from dataclasses import replace
-
 import pytest
 
 from fixtures.baselines import Gate
+from fixtures.confirming import confirmed
 from fixtures.outcomes import not_judged, remark
 from mtpgate.checks.token_counts import PROMPT_ID, disagreements
 from mtpgate.errors import InfrastructureFault
@@ -43,11 +42,10 @@ def test_tokens_are_counted_alike(cell: Cell, client: ServerClient) -> None:
 
 def test_tokens_per_second(gate: Gate, workload: Workload, request: pytest.FixtureRequest) -> None:
     """Generates as many tokens/s as its baseline."""
-    measurement = gate.measure(workload)
-    insane = gate.insane(measurement) if measurement.void is None else None
-    if insane is not None:
-        measurement = replace(measurement, void=insane.text)
-    verdict = gate.judge(measurement, workload)
+    judged = confirmed(gate, workload, request.config)
+    measurement, insane, verdict = judged.measurement, judged.insane, judged.verdict
+    if verdict.state == "unstable" and not (insane is not None and insane.own):
+        not_judged(request.node, "unstable", verdict.text)
     if insane is not None and not insane.own:
         not_judged(request.node, "insufficient", insane.text)
     if machine_is_at_fault(measurement):

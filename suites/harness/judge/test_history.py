@@ -128,3 +128,11 @@ def test_launches_written_at_the_same_time_are_all_kept(tmp_path):
             pool.submit(history.append, tmp_path, MATRIX, CELL, entry(1.0 + number, run=f"night {number}"))
     found = history.read(tmp_path, MATRIX, CELL)
     assert sorted(item.tokens_per_second for item in found) == [1.0 + number for number in range(16)]
+
+
+def test_a_folder_that_takes_no_history_is_found_beforehand(tmp_path):
+    history.require_writable(tmp_path, MATRIX)
+    assert not list((tmp_path / "history" / MATRIX).iterdir())
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match="no history can be written there: Not a directory; see --baselines"):
+        history.require_writable(tmp_path / "file", MATRIX)

@@ -111,6 +111,15 @@ def test_a_check_with_too_little_to_compare_is_not_green(tmp_path: Path) -> None
     assert line.sentence.startswith("two launches.")
 
 
+def test_an_unstable_speed_is_neither_red_nor_green_and_comes_before_what_has_no_baseline(tmp_path: Path) -> None:
+    said_of_it = "eagle-s1-k1-d2 C1: unstable: 20.0 tok/s breached and the relaunch's 29.0 tok/s did not confirm it"
+    unstable = outcome(EAGLE[0], "throughput-C1", "unstable", said_of_it)
+    light, line = said(tmp_path, Example(outcomes=unstable | outcome(EAGLE[1], "throughput-C1", "no_baseline", "new")))
+    assert light == "unjudged"
+    assert line.sentence.startswith(f"{said_of_it}.")
+    assert "breach again next night" in line.next_step
+
+
 def test_a_killed_run_is_cut_short_with_its_count(tmp_path: Path) -> None:
     light, line = said(tmp_path, examples.CUT)
     assert light == "cut"

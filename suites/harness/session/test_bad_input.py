@@ -143,3 +143,11 @@ def test_an_argument_that_no_flag_fits_is_said_once_for_all_cells(suite: Any) ->
     message = refused(suite.run(f"--matrix={matrix(suite, 'mem_fraction_static', 'mem_fracton_static')}"))
     assert message.count("mem_fracton_static") == 1
     assert "nomtp, eagle-s1-k1-d2, eagle-s3-k1-d4" in message
+
+
+def test_a_history_that_cannot_be_read(suite: Any) -> None:
+    path = suite.folder / "baselines" / "history" / "standin" / "nomtp.jsonl"
+    path.parent.mkdir(parents=True)
+    path.write_text("{\n")
+    message = refused(suite.run("-m", "throughput", "--cell", "nomtp"))
+    assert "nomtp.jsonl, line 1: the line: " in message and "move the file away" in message

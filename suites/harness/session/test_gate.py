@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from datetime import datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ from pydantic import TypeAdapter
 
 from fixtures.baselines import Gate
 from mtpgate.checks.answers import Answer, Answers
+from mtpgate.judge import history
 from mtpgate.judge.acceptance import Loaded
 from mtpgate.judge.baselines import BaselineStore
 from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
@@ -22,6 +24,10 @@ from suites.harness.judge.synthetic import KEY
 
 CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
 FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
+
+
+def now() -> datetime:
+    return datetime.now().astimezone()
 
 
 def load(cell: str, *answers: tuple[int, ...], meta: dict[str, Any] | None = None) -> Measurement:
@@ -40,10 +46,13 @@ def parity(*ids: int) -> Answers:
 
 @pytest.fixture
 def gate(tmp_path: Any) -> Gate:
-    plan = SimpleNamespace(reference=SimpleNamespace(id="nomtp"), matrix=SimpleNamespace(minimum_effect=0.1))
+    plan = SimpleNamespace(
+        reference=SimpleNamespace(id="nomtp"),
+        matrix=SimpleNamespace(minimum_effect=0.1),
+        request=SimpleNamespace(fault=None),
+    )
     return Gate(
-        launched=SimpleNamespace(cell=CELL, launches=1),
-        server=None,
+        launched=SimpleNamespace(cell=CELL, server=None, launches=1),
         prepared=SimpleNamespace(plan=plan),
         baselines=BaselineStore(tmp_path / "baselines"),
         store=Store(tmp_path / "out"),
@@ -52,6 +61,10 @@ def gate(tmp_path: Any) -> Gate:
         loads={},
         answers={},
         records=True,
+        run="tonight",
+        pool=None,
+        failed={},
+        measured=[],
     )
 
 
@@ -89,6 +102,8 @@ def test_a_void_load_is_stored_as_void_whatever_its_speed(gate, monkeypatch):
     monkeypatch.setattr(Gate, "key", lambda *_: KEY)
     verdict = gate.judge(replace(load(CELL.id, STUCK), void="the answers are not sane"), Workload(1, 4, 32, 1))
     assert verdict.state == "void" and not verdict.green
+    (kept,) = history.read(gate.baselines.folder, KEY.matrix, KEY.cell)
+    assert (kept.void, kept.verdict, kept.run) == ("the answers are not sane", "void", "tonight")
     (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
     assert '"verdict_state": "void"' in line and '"void": "the answers are not sane"' in line
 
@@ -156,3 +171,41 @@ def test_a_load_that_is_void_for_another_reason_is_not_measured_again(gate, monk
     taken = loads_of(monkeypatch, replace(load(CELL.id, FINE), void="request 3 failed"))
     assert gate.measure(Workload(1, 4, 32, 1)).void == "request 3 failed"
     assert len(taken) == 1
+
+
+def test_what_was_broken_on_purpose_is_void_in_the_history_and_judged_all_the_same(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    gate.prepared.plan.request.fault = "forward:slow=0.30"
+    assert gate.judge(load(CELL.id, FINE), Workload(1, 4, 32, 1)).state == "no_baseline"
+    (kept,) = history.read(gate.baselines.folder, KEY.matrix, KEY.cell)
+    assert kept.void == "broken on purpose: --fault=forward:slow=0.30"
+
+
+def test_the_verdict_sees_the_nights_before_and_the_history_sees_tonight(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    workload = Workload(1, 4, 32, 1)
+    gate.baselines.record(KEY, load(CELL.id, FINE), why="first", when=now() - timedelta(days=9))
+    for night in range(1, 5):
+        earlier = replace(gate, run=f"night {night}", loads={})
+        assert earlier.judge(load(CELL.id, FINE), workload).baseline_n == 1
+    verdict = gate.judge(load(CELL.id, FINE), workload)
+    assert verdict.nights is not None and verdict.nights.count == 5
+    assert [entry.run for entry in history.read(gate.baselines.folder, KEY.matrix, KEY.cell)] == [
+        *(f"night {night}" for night in range(1, 5)),
+        "tonight",
+    ]
+
+
+def test_the_history_s_change_is_told_beside_the_verdict_and_kept_with_the_measurement(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    for night in range(12):
+        value = 80.0 if night < 6 else 40.0
+        past = replace(load(CELL.id, FINE), output_tokens_per_second=value)
+        when = now() - timedelta(days=30 - night)
+        kept = history.entry(KEY, past, run=f"night {night}", when=when)
+        history.append(gate.baselines.folder, KEY.matrix, KEY.cell, kept)
+    verdict = gate.judge(load(CELL.id, FINE), Workload(1, 4, 32, 1))
+    assert verdict.state == "no_baseline"
+    assert "the history shows a change (advice, no verdict): 80.0 -> 40.0 tok/s (-50.0%)" in verdict.text
+    (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
+    assert "80.0 -> 40.0 tok/s" in line

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field, fields
+from pathlib import Path
 
 from memory import Memory
 
@@ -97,8 +98,13 @@ class Behaviour:
 
     @classmethod
     def parse(cls, text: str | None) -> Behaviour:
-        """From JSON; ValueError for an unknown key or phase."""
+        """From JSON; ValueError for an unknown key or phase.
+
+        ``first_launch`` has what is different in one launch: a ``file``, which the first that finds it missing makes,
+        and the keys that are otherwise in that launch.
+        """
         values = json.loads(text) if text else {}
+        values |= _only_once(values.pop("first_launch", None))
         unknown = set(values) - {field.name for field in fields(cls)}
         if unknown:
             raise ValueError(f"unknown keys for the stand-in: {sorted(unknown)}")
@@ -112,3 +118,13 @@ class Behaviour:
         if values.get("hang_how", "idle") not in HANGS:
             raise ValueError(f"unknown way to hang for the stand-in: {values['hang_how']}")
         return cls(**values)
+
+
+def _only_once(first: dict[str, object] | None) -> dict[str, object]:
+    if first is None:
+        return {}
+    try:
+        Path(str(first.pop("file"))).touch(exist_ok=False)
+    except FileExistsError:
+        return {}
+    return first

@@ -1,0 +1,61 @@
+"""The evaluation of the rule as a table for people and as JSON for scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from rich.table import Table
+
+from mtpgate.judge.evaluation import DROPS, FIGURES, RULES, Rates, Row
+
+
+def table(rows: Iterable[Row]) -> Table:
+    """One line a scenario and rule: false alarms per night, and drops found in one night and within five."""
+    rows = list(rows)
+    nights = rows[0].matrix_nights if rows else 0
+    found = Table(
+        title=f"A matrix of {FIGURES} figures, {nights:,} simulated nights a row; meant are 1 % false alarms",
+        title_justify="left",
+    )
+    for heading in ("noise of a launch", "sd", "accepted", "rule"):
+        found.add_column(heading)
+    found.add_column("false alarms\na night", justify="right")
+    for drop in DROPS:
+        found.add_column(f"{drop:.0%} drop found\n1 night / 5", justify="right")
+    for row in rows:
+        scenario = row.scenario
+        named = [scenario.kind, f"{scenario.noise:.1%}", str(scenario.accepted)]
+        for name in RULES:
+            found.add_row(*named, name, *_figures(row.rules[name]), style="bold" if name == "mtpgate" else None)
+            named = ["", "", ""]
+        found.add_section()
+    return found
+
+
+def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rates from 0 to 1."""
+    return [
+        {
+            "noise": row.scenario.kind,
+            "standard_deviation": row.scenario.noise,
+            "accepted": row.scenario.accepted,
+            "matrix_nights": row.matrix_nights,
+            "rules": {
+                name: {
+                    "false_alarms_a_night": rates.false_alarms,
+                    "found_in_one_night": {str(drop): rate for drop, rate in rates.one_night.items()},
+                    "found_within_five": {str(drop): rate for drop, rate in rates.within_five.items()},
+                }
+                for name, rates in row.rules.items()
+            },
+        }
+        for row in rows
+    ]
+
+
+def _figures(rates: Rates) -> list[str]:
+    return [
+        f"{rates.false_alarms:.2%}",
+        *(f"{rates.one_night[drop]:.0%} / {rates.within_five[drop]:.0%}" for drop in DROPS),
+    ]
