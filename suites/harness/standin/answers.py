@@ -74,18 +74,19 @@ def steps(count: int, accept_length: float, num_steps: int | None) -> Iterator[i
 
 
 class TiedModel(Model):
-    """One whose second token is as good as the first in one of TIED_EVERY contexts."""
+    """One whose second token is as good as the first in one of EVERY contexts."""
 
+    EVERY, BY = 16, 1e-7
     turned = False
     """Whether the second one leads there, as rounding may have it elsewhere."""
 
     def top(self, *count: int) -> list[tuple[float, int]]:
         (best, first), (_, second), *others = super().top(*count)
-        if self.hash % TIED_EVERY:
+        if self.hash % self.EVERY:
             return [(best, first), (LOGPROB_SECOND, second), *others]
         if self.turned:
             first, second = second, first
-        return [(best, first), (best - TIED_BY, second), *others]
+        return [(best, first), (best - self.BY, second), *others]
 
     def logprob(self, token: int) -> float:
         return next((logprob for logprob, known in self.top() if known == token), super().logprob(token))
@@ -93,6 +94,3 @@ class TiedModel(Model):
 
 class TurnedModel(TiedModel):
     turned = True
-
-
-TIED_EVERY, TIED_BY = 16, 1e-7
