@@ -38,7 +38,7 @@ launch: $(VENV)/installed
 test: lint harness launch
 	@echo "make test: all passed; the report of the real launch is reports/out/launch/index.html"
 
-# Breaks the real engine on purpose and shows that the suite goes red (about 12 minutes).
+# Breaks the real engine on purpose and shows that the suite goes red (10 to 15 minutes).
 seeded: $(VENV)/installed
 	$(BIN)/python -m pytest -m engine suites/harness -v $(ARGS)
 

@@ -17,7 +17,7 @@ from mtpgate.checks.sampling import ALPHA, SamplingReport, judge_samples
 
 TEMPERATURE, TOP_K = 1.5, 8
 ANSWERS, LENGTH = 32, 12
-RUNS = 200
+RUNS = 120
 
 Probabilities = np.ndarray
 Sampler = Callable[[Probabilities], Probabilities]
@@ -52,9 +52,13 @@ def logits(random: np.random.Generator, spread: float) -> np.ndarray:
     return np.sort(whole, axis=1)[:, ::-1][:, :TOP_K]
 
 
-def judged(random: np.random.Generator, sampler: Sampler = right, spread: float = 3.0) -> SamplingReport:
+def judged(
+    random: np.random.Generator, sampler: Sampler = right, spread: float = 3.0, rounding: float = 0.0
+) -> SamplingReport:
+    """``rounding``: standard deviation by which the engine's logits differ from those that the model tells."""
     weights = logits(random, spread)
-    drawn_from = sampler(special.softmax(weights / TEMPERATURE, axis=1))
+    exact = weights + random.normal(0.0, rounding, weights.shape)
+    drawn_from = sampler(special.softmax(exact / TEMPERATURE, axis=1))
     ranks = (drawn_from.cumsum(1) < random.random((len(weights), 1))).sum(1).clip(max=TOP_K - 1)
     places = [
         Position(tuple((float(logprob), token) for token, logprob in enumerate(row)), (float(row[rank]), int(rank)))
@@ -65,13 +69,19 @@ def judged(random: np.random.Generator, sampler: Sampler = right, spread: float 
 
 
 def test_the_evidence_against_a_right_engine_is_bounded_as_promised() -> None:
-    """Markov's inequality, at levels that 200 runs can see: E reaches 10 in a tenth of the runs at most."""
+    """Markov's inequality, at levels that 120 runs can see: E reaches 10 in a tenth of the runs at most."""
     random = np.random.default_rng(1)
     evidence = [judged(random).evidence for _ in range(RUNS)]
     for level in (2.0, 10.0):
         share = np.mean([value >= math.log(level) for value in evidence])
         assert share <= 1 / level
     assert max(evidence) < math.log(2 / ALPHA)
+
+
+def test_rounding_as_in_bfloat16_does_not_add_up() -> None:
+    random = np.random.default_rng(6)
+    evidence = [judged(random, rounding=0.1).evidence for _ in range(40)]
+    assert max(evidence) < math.log(10), "as without"
 
 
 @pytest.mark.parametrize(("factor", "words"), [(0.5, "temperature (0.75|1.05)"), (2.0, "temperature (2.25|3.00|6.00)")])
@@ -88,8 +98,8 @@ def test_the_power_that_is_reported_is_the_one_that_it_has() -> None:
     low, high = judged(random).finds
     assert 0.5 < low < 1 < high < 2
     for factor in (low, high):
-        found = np.mean([not judged(random, at(factor)).ok for _ in range(60)])
-        assert found == pytest.approx(0.9, abs=0.12)
+        found = np.mean([not judged(random, at(factor)).ok for _ in range(50)])
+        assert found == pytest.approx(0.9, abs=0.13)
 
 
 def test_a_verify_step_that_accepts_too_readily_is_found() -> None:

@@ -192,12 +192,14 @@ def test_a_temperature_that_is_not_kept_to_fails_the_distribution_of_samples(see
     assert checks["several-answers]"].state == "passed", "greedy answers have no temperature"
 
 
-def test_a_slower_engine_fails_throughput_against_its_recorded_baseline(suite: Suite) -> None:
-    code, output = suite.run("-m", "throughput", "--cell", CELL, "--record-baselines")
+def test_a_slower_engine_fails_throughput_against_its_recorded_baseline(tmp_path: Path) -> None:
+    suite, cell = Suite(tmp_path, SEEDED), CHAIN.format("healthy")
+    only = ("-m", "throughput", "-k", "per_second", "--cell", cell)
+    code, output = suite.run(*only, "--record-baselines")
     assert code == 0, output
     # Twice as slow: far beyond the noise of a shared machine. What smaller drops are found is the rule's own test.
-    code, output = suite.run("-m", "throughput", "--cell", CELL, "--fault", "forward:slow=1.0")
-    record = suite.check("throughput")
+    code, output = suite.run(*only, "--fault", "forward:slow=1.0")
+    record = suite.check("throughput", cell)
     assert (code, record.state) == (1, "failed"), output
     assert "regression" in record.message
     assert "step time moved" in record.message
