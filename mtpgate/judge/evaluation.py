@@ -37,6 +37,8 @@ from mtpgate.judge.verdict import DEFAULT_MINIMUM_EFFECT, alpha_for
 CELLS, FIGURES = 20, 40
 ROLLING = 10
 DROPS = (0.03, 0.05, 0.1)
+CREEP, CREEP_NIGHTS = 0.002, 60
+"""A slow drift: so much a night, for so many nights."""
 LOOKED_AT = 10
 """Nights of a history at which false alarms are counted."""
 
@@ -77,6 +79,32 @@ SCENARIOS: tuple[Scenario, ...] = (
     *(Scenario("independent", noise, accepted) for noise in (0.003, 0.01, 0.03) for accepted in (1, 3, 10)),
     *(Scenario(kind, noise, 10) for kind in KINDS[1:] for noise in (0.01, 0.03)),
 )
+
+
+@dataclass(frozen=True)
+class Creep:
+    """What becomes of a drift by CREEP a night while every night is accepted as a baseline."""
+
+    rules: Mapping[str, float | None]
+    """The drop that the median figure had come to when it was found, by rule; None where most were not found in
+    CREEP_NIGHTS nights."""
+
+
+def creep(*, histories: int, seed: int) -> Creep:
+    """Of ``histories`` matrices with independent noise of 1 %."""
+    rng = np.random.default_rng([seed, len(SCENARIOS)])
+    series = simulate(Scenario("independent", 0.01, ROLLING), histories, ROLLING + CREEP_NIGHTS, rng)
+    series[..., ROLLING:, :] *= (1 - CREEP * np.arange(1, CREEP_NIGHTS + 1))[:, None]
+    found = {}
+    for name, rule in RULES.items():
+        first = np.full(series.shape[:2], np.inf)
+        for night in range(NIGHTS, CREEP_NIGHTS + 1):
+            today = ROLLING + night
+            hits = rule(series[..., : today - 1, 0], series[..., today - NIGHTS : today, :])[..., -1]
+            first = np.where(hits & np.isinf(first), night * CREEP, first)
+        median = float(np.median(first))
+        found[name] = median if np.isfinite(median) else None
+    return Creep(found)
 
 
 def evaluate(scenarios: Sequence[Scenario] = SCENARIOS, *, nights: int, seed: int) -> Iterator[Row]:
@@ -131,13 +159,14 @@ def _limits(base: Array, *, alpha: float, minimum_effect: float) -> Limits:
         noise, freedom = np.full(base.shape[:-1], ASSUMED_LAUNCH_NOISE), np.full(base.shape[:-1], np.inf)
         correlation = np.full(base.shape[:-1], UNKNOWN_CORRELATION)
     else:
-        variances, lags = series_of(base)
-        known = pooled(variances, lags, np.full(base.shape[-2], accepted))
+        first = base[..., :FIRST_LAUNCHES]
+        variances, lags = series_of(first)
+        known = pooled(variances, lags, np.full(base.shape[-2], first.shape[-1]))
         noise, freedom, correlation = (
             part[..., None] for part in (known.noise, known.freedom, known.night_correlation)
         )
         pool = Pool(noise, freedom, correlation, known.figures)
-        noise, freedom = moderated(variances, accepted, pool)
+        noise, freedom = moderated(variances, first.shape[-1], pool)
         correlation = np.broadcast_to(pool.night_correlation, noise.shape)
     return limits(
         noise=noise[..., None],

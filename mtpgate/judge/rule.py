@@ -33,13 +33,11 @@ from mtpgate.judge.bounds import (
     pair_quantile,
     single_quantile,
 )
+from mtpgate.judge.pool import FIRST_LAUNCHES
 
 NIGHTS = 5
 FEWEST_NIGHTS = 2
 """Tonight alone is the other test's."""
-
-FIRST_LAUNCHES = 10
-"""So many of the oldest accepted launches are the first baseline."""
 
 SHARE_OF_TONIGHT = 0.5
 """Of a figure's false-alarm rate; the rest is for the last nights (Bonferroni)."""
