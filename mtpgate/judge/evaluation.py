@@ -10,6 +10,7 @@ Noise of a launch, each with the same standard deviation:
 * **correlated nights**: half of the variance is the night's own, which resembles the night before (AR(1), 0.5) and is
   the same for the relaunch.
 * **night only**: all of it is the night's (AR(1), 0.5): the relaunch is no news at all. The worst case.
+* **machine's nights**: as correlated nights, but one effect for all cells of a night: the box is slow today.
 * **heavy tails**: Student's t with 3 degrees of freedom.
 * **disturbed**: one launch in 20 scatters five times as much.
 * **unlike cells**: normal; cells' standard deviations spread by a factor of 2 around the row's.
@@ -42,7 +43,9 @@ CREEP, CREEP_NIGHTS = 0.002, 60
 LOOKED_AT = 10
 """Nights of a history at which false alarms are counted."""
 
-Kind = Literal["independent", "correlated nights", "night only", "heavy tails", "disturbed", "unlike cells"]
+Kind = Literal[
+    "independent", "correlated nights", "night only", "machine's nights", "heavy tails", "disturbed", "unlike cells"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -123,9 +126,10 @@ def simulate(scenario: Scenario, matrices: int, nights: int, rng: np.random.Gene
             draws = rng.standard_t(3, shape) / np.sqrt(3)
         case "disturbed":
             draws = rng.standard_normal(shape) * np.where(rng.random(shape) < 0.05, 5, 1) / np.sqrt(0.95 + 0.05 * 25)
-        case "correlated nights" | "night only":
-            share = 0.5 if scenario.kind == "correlated nights" else 1.0
-            draws = np.sqrt(share) * _autoregressive(0.5, shape[:-1], rng)[..., None]
+        case "correlated nights" | "night only" | "machine's nights":
+            share = 1.0 if scenario.kind == "night only" else 0.5
+            effects = 1 if scenario.kind == "machine's nights" else FIGURES
+            draws = np.sqrt(share) * _autoregressive(0.5, (matrices, effects, nights), rng)[..., None]
             draws = draws + np.sqrt(1 - share) * rng.standard_normal(shape)
         case _:
             draws = rng.standard_normal(shape)
