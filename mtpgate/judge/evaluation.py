@@ -31,8 +31,8 @@ import numpy as np
 
 from mtpgate.judge.bounds import Array, Bools
 from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE
-from mtpgate.judge.pool import SMALLEST_SAMPLE, UNKNOWN_CORRELATION, Pool, moderated, pooled, series_of
-from mtpgate.judge.rule import FIRST_LAUNCHES, NIGHTS, Limits, breaches_nights, breaches_tonight, limits
+from mtpgate.judge.pool import FIRST_LAUNCHES, SMALLEST_SAMPLE, UNKNOWN_CORRELATION, Pool, moderated, pooled, series_of
+from mtpgate.judge.rule import NIGHTS, Limits, breaches_nights, breaches_tonight, limits
 from mtpgate.judge.verdict import DEFAULT_MINIMUM_EFFECT, alpha_for
 
 CELLS, FIGURES = 20, 40

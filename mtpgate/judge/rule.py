@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mtpgate.judge.bounds import (
-    POWER,
     Array,
     Bools,
     launch_error,
@@ -130,16 +129,3 @@ def _windows_correlation(nights: int, launches: int) -> float:
     common = float(mean_variance(launches))
     first, second = 1 / nights + common, (nights - 0.5) / nights**2 + common
     return float(second / np.sqrt(first * second))
-
-
-__all__ = [
-    "FEWEST_NIGHTS",
-    "FIRST_LAUNCHES",
-    "NIGHTS",
-    "POWER",
-    "Limits",
-    "breaches_nights",
-    "breaches_tonight",
-    "limits",
-    "without_slowest",
-]
