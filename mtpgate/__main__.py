@@ -134,11 +134,13 @@ def evaluate_rule(
     # scipy and numpy take a second to import, which no other command needs.
     from mtpgate.judge import evaluation, evaluation_table  # noqa: PLC0415
 
-    rows = evaluation.evaluate(nights=nights, seed=seed)
+    rows, creep = evaluation.evaluate(nights=nights, seed=seed), evaluation.creep(histories=20, seed=seed)
     if as_json:
-        _print_json(evaluation_table.as_json(rows))
+        _print_json(evaluation_table.as_json(rows, creep))
     else:
-        Console(width=None if sys.stdout.isatty() else 120).print(evaluation_table.table(rows))
+        console = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+        console.print(evaluation_table.table(rows))
+        console.print(evaluation_table.creep_words(creep))
 
 
 @app.command()

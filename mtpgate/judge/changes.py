@@ -25,6 +25,8 @@ from mtpgate.judge.pool import SMALLEST_NOISE
 
 MINIMUM_SEGMENT = 3
 ALPHA = 0.01
+RECENT = 10
+"""Nights after which a change is old news."""
 LONGEST = 400
 """Nights that are looked at, the newest."""
 
@@ -38,6 +40,13 @@ class ChangePoint:
     before: float
     """Mean tokens/s of the old level; ``after`` of the new one."""
     after: float
+    nights: int
+    """So many nights have been measured since, the first one included."""
+
+    @property
+    def recent(self) -> bool:
+        """Whether it is worth telling beside tonight's verdict."""
+        return self.nights <= RECENT
 
     def __str__(self) -> str:
         version = f"; SGLang {self.last.sglang} -> {self.first.sglang}" if self.last.sglang != self.first.sglang else ""
@@ -56,7 +65,13 @@ def change_points(
     values = np.array([dated.night.tokens_per_second for dated in nights])
     cuts = [0, *_cuts(values, minimum_effect), len(nights)]
     return tuple(
-        ChangePoint(nights[cut - 1], nights[cut], float(values[start:cut].mean()), float(values[cut:end].mean()))
+        ChangePoint(
+            last=nights[cut - 1],
+            first=nights[cut],
+            before=float(values[start:cut].mean()),
+            after=float(values[cut:end].mean()),
+            nights=len(nights) - cut,
+        )
         for start, cut, end in zip(cuts[:-2], cuts[1:-1], cuts[2:], strict=True)
     )
 

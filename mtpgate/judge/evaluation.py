@@ -10,6 +10,7 @@ Noise of a launch, each with the same standard deviation:
 * **correlated nights**: half of the variance is the night's own, which resembles the night before (AR(1), 0.5) and is
   the same for the relaunch.
 * **night only**: all of it is the night's (AR(1), 0.5): the relaunch is no news at all. The worst case.
+* **machine's nights**: as correlated nights, but one effect for all cells of a night: the box is slow today.
 * **heavy tails**: Student's t with 3 degrees of freedom.
 * **disturbed**: one launch in 20 scatters five times as much.
 * **unlike cells**: normal; cells' standard deviations spread by a factor of 2 around the row's.
@@ -30,17 +31,21 @@ import numpy as np
 
 from mtpgate.judge.bounds import Array, Bools
 from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE
-from mtpgate.judge.pool import SMALLEST_SAMPLE, UNKNOWN_CORRELATION, Pool, moderated, pooled, series_of
-from mtpgate.judge.rule import FIRST_LAUNCHES, NIGHTS, Limits, breaches_nights, breaches_tonight, limits
+from mtpgate.judge.pool import FIRST_LAUNCHES, SMALLEST_SAMPLE, UNKNOWN_CORRELATION, Pool, moderated, pooled, series_of
+from mtpgate.judge.rule import NIGHTS, Limits, breaches_nights, breaches_tonight, limits
 from mtpgate.judge.verdict import DEFAULT_MINIMUM_EFFECT, alpha_for
 
 CELLS, FIGURES = 20, 40
 ROLLING = 10
 DROPS = (0.03, 0.05, 0.1)
+CREEP, CREEP_NIGHTS = 0.002, 60
+"""A slow drift: so much a night, for so many nights."""
 LOOKED_AT = 10
 """Nights of a history at which false alarms are counted."""
 
-Kind = Literal["independent", "correlated nights", "night only", "heavy tails", "disturbed", "unlike cells"]
+Kind = Literal[
+    "independent", "correlated nights", "night only", "machine's nights", "heavy tails", "disturbed", "unlike cells"
+]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 
 
@@ -79,6 +84,32 @@ SCENARIOS: tuple[Scenario, ...] = (
 )
 
 
+@dataclass(frozen=True)
+class Creep:
+    """What becomes of a drift by CREEP a night while every night is accepted as a baseline."""
+
+    rules: Mapping[str, float | None]
+    """The drop that the median figure had come to when it was found, by rule; None where most were not found in
+    CREEP_NIGHTS nights."""
+
+
+def creep(*, histories: int, seed: int) -> Creep:
+    """Of ``histories`` matrices with independent noise of 1 %."""
+    rng = np.random.default_rng([seed, len(SCENARIOS)])
+    series = simulate(Scenario("independent", 0.01, ROLLING), histories, ROLLING + CREEP_NIGHTS, rng)
+    series[..., ROLLING:, :] *= (1 - CREEP * np.arange(1, CREEP_NIGHTS + 1))[:, None]
+    found = {}
+    for name, rule in RULES.items():
+        first = np.full(series.shape[:2], np.inf)
+        for night in range(NIGHTS, CREEP_NIGHTS + 1):
+            today = ROLLING + night
+            hits = rule(series[..., : today - 1, 0], series[..., today - NIGHTS : today, :])[..., -1]
+            first = np.where(hits & np.isinf(first), night * CREEP, first)
+        median = float(np.median(first))
+        found[name] = median if np.isfinite(median) else None
+    return Creep(found)
+
+
 def evaluate(scenarios: Sequence[Scenario] = SCENARIOS, *, nights: int, seed: int) -> Iterator[Row]:
     """One row a scenario, on about ``nights`` simulated nights of a matrix."""
     for number, scenario in enumerate(scenarios):
@@ -95,9 +126,10 @@ def simulate(scenario: Scenario, matrices: int, nights: int, rng: np.random.Gene
             draws = rng.standard_t(3, shape) / np.sqrt(3)
         case "disturbed":
             draws = rng.standard_normal(shape) * np.where(rng.random(shape) < 0.05, 5, 1) / np.sqrt(0.95 + 0.05 * 25)
-        case "correlated nights" | "night only":
-            share = 0.5 if scenario.kind == "correlated nights" else 1.0
-            draws = np.sqrt(share) * _autoregressive(0.5, shape[:-1], rng)[..., None]
+        case "correlated nights" | "night only" | "machine's nights":
+            share = 1.0 if scenario.kind == "night only" else 0.5
+            effects = 1 if scenario.kind == "machine's nights" else FIGURES
+            draws = np.sqrt(share) * _autoregressive(0.5, (matrices, effects, nights), rng)[..., None]
             draws = draws + np.sqrt(1 - share) * rng.standard_normal(shape)
         case _:
             draws = rng.standard_normal(shape)
@@ -131,13 +163,14 @@ def _limits(base: Array, *, alpha: float, minimum_effect: float) -> Limits:
         noise, freedom = np.full(base.shape[:-1], ASSUMED_LAUNCH_NOISE), np.full(base.shape[:-1], np.inf)
         correlation = np.full(base.shape[:-1], UNKNOWN_CORRELATION)
     else:
-        variances, lags = series_of(base)
-        known = pooled(variances, lags, np.full(base.shape[-2], accepted))
+        first = base[..., :FIRST_LAUNCHES]
+        variances, lags = series_of(first)
+        known = pooled(variances, lags, np.full(base.shape[-2], first.shape[-1]))
         noise, freedom, correlation = (
             part[..., None] for part in (known.noise, known.freedom, known.night_correlation)
         )
         pool = Pool(noise, freedom, correlation, known.figures)
-        noise, freedom = moderated(variances, accepted, pool)
+        noise, freedom = moderated(variances, first.shape[-1], pool)
         correlation = np.broadcast_to(pool.night_correlation, noise.shape)
     return limits(
         noise=noise[..., None],

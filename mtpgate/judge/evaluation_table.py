@@ -7,7 +7,7 @@ from typing import Any
 
 from rich.table import Table
 
-from mtpgate.judge.evaluation import DROPS, FIGURES, RULES, Rates, Row
+from mtpgate.judge.evaluation import CREEP, CREEP_NIGHTS, DROPS, FIGURES, RULES, Creep, Rates, Row
 
 
 def table(rows: Iterable[Row]) -> Table:
@@ -33,8 +33,24 @@ def table(rows: Iterable[Row]) -> Table:
     return found
 
 
-def as_json(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    """Rates from 0 to 1."""
+def creep_words(found: Creep) -> str:
+    """A slow drift that every night's accept follows, in one sentence a rule."""
+    said = (
+        f"{name}: {f'found at -{drop:.1%}' if drop is not None else f'not within {CREEP_NIGHTS} nights'}"
+        for name, drop in found.rules.items()
+    )
+    return (
+        f"A drift of {CREEP:.1%} a night, every night accepted (independent noise of 1 %, the median figure): "
+        + "; ".join(said)
+    )
+
+
+def as_json(rows: Iterable[Row], found: Creep) -> dict[str, Any]:
+    """Rates and drops from 0 to 1."""
+    return {"scenarios": _scenarios(rows), "drift": {"a_night": CREEP, "found_at_drop": dict(found.rules)}}
+
+
+def _scenarios(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [
         {
             "noise": row.scenario.kind,

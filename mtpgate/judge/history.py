@@ -158,6 +158,12 @@ def append(folder: Path, matrix: str, cell: str, entry: HistoryEntry) -> Path:
     return file
 
 
+def ended(measurement: Measurement) -> datetime.datetime:
+    """When a measurement ended, as it says itself (a baseline made of it has the same moment); else now."""
+    told = measurement.conditions.get("ended")
+    return datetime.datetime.fromisoformat(told) if isinstance(told, str) else datetime.datetime.now().astimezone()
+
+
 def require_writable(folder: Path, matrix: str) -> None:
     """Find out before an hour of measuring that nothing can be kept.
 

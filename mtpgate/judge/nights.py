@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch
 from mtpgate.judge.figures import Night
 from mtpgate.judge.history import HistoryEntry
-from mtpgate.judge.rule import FIRST_LAUNCHES, NIGHTS
+from mtpgate.judge.pool import FIRST_LAUNCHES
+from mtpgate.judge.rule import NIGHTS
 
 SPEED_COUNTS_DESPITE = frozenset({"throughput"})
 """A launch that failed these is no baseline, but its speed is what it was."""

@@ -3,7 +3,7 @@
 The replication unit is the launch: the same build on the same machine differs more between launches than between the
 repeats inside one. In order of preference:
 
-* **pooled**: the spread of the figure's own accepted launches and that of the matrix's other figures
+* **pooled**: the spread of the figure's own first accepted launches and that of the matrix's other figures
   (:mod:`mtpgate.judge.pool`), where enough figures have launches.
 * **sample**: the own spread alone, with Student's quantile, from 3 launches on.
 * **declared**: a noise that is taken for granted for the machine; all there is for 1 or 2 launches. It is raised to
@@ -27,7 +27,15 @@ import numpy as np
 from scipy import special
 
 from mtpgate.judge.baselines import BaselineLaunch
-from mtpgate.judge.pool import SMALLEST_NOISE, SMALLEST_SAMPLE, UNKNOWN_CORRELATION, Pool, moderated, series_of
+from mtpgate.judge.pool import (
+    FIRST_LAUNCHES,
+    SMALLEST_NOISE,
+    SMALLEST_SAMPLE,
+    UNKNOWN_CORRELATION,
+    Pool,
+    moderated,
+    series_of,
+)
 from mtpgate.judge.rule import NIGHTS, Limits, limits
 
 ASSUMED_LAUNCH_NOISE = 0.03
@@ -85,12 +93,12 @@ def noise_of(
     pool: Pool | None = None,
 ) -> Noise:
     """The noise that a new launch with these ``repeats`` (tokens/s) is judged by; ``baseline`` is not empty."""
-    values = np.array([launch.tokens_per_second for launch in baseline])
-    count = len(values)
+    values = np.array([launch.tokens_per_second for launch in baseline[:FIRST_LAUNCHES]])
+    known, count = len(values), len(baseline)
     if pool is not None:
-        variance, _ = series_of(values) if count > 1 else (np.array(0.0), np.array(0.0))
-        relative, freedom = moderated(variance, count, pool)
-        source = f"{float(relative):.1%} from {count} launch{'es' if count > 1 else ''} and {pool.figures} figures"
+        variance, _ = series_of(values) if known > 1 else (np.array(0.0), np.array(0.0))
+        relative, freedom = moderated(variance, known, pool)
+        source = f"{float(relative):.1%} from {known} launch{'es' if known > 1 else ''} and {pool.figures} figures"
         return Noise(float(relative), float(freedom), count, source, float(pool.night_correlation), True)
     declared = max(assumed, _median_error([*(launch.repeats for launch in baseline), repeats]))
     origin = "from the spread of the repeats inside" if declared > assumed else "declared for this machine"
@@ -99,8 +107,8 @@ def noise_of(
         return without
     spread = float(np.std(values, ddof=1) / values.mean())
     estimate = max(spread, SMALLEST_NOISE)
-    sample = Noise(estimate, count - 1, count, f"{estimate:.1%} from {count} launches", estimated=True)
-    if (count - 1) * (spread / declared) ** 2 > float(special.chdtri(count - 1, REFUTED_AT)):
+    sample = Noise(estimate, known - 1, count, f"{estimate:.1%} from {known} launches", estimated=True)
+    if (known - 1) * (spread / declared) ** 2 > float(special.chdtri(known - 1, REFUTED_AT)):
         return sample
     if spread > declared:
         without = replace(sample, freedom=math.inf, estimated=False)
@@ -114,7 +122,7 @@ def more_launches(noise: Noise, minimum_effect: float, *, alpha: float) -> int |
     """
 
     def enough(launches: int) -> bool:
-        freedom = noise.freedom + launches - noise.launches
+        freedom = noise.freedom + min(launches, FIRST_LAUNCHES) - min(noise.launches, FIRST_LAUNCHES)
         return replace(noise, launches=launches, freedom=freedom).sees(minimum_effect, alpha=alpha, nights=NIGHTS)
 
     if not enough(MOST_LAUNCHES):

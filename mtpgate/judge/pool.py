@@ -38,6 +38,10 @@ SMALLEST_SAMPLE = 3
 FEWEST_FIGURES = 4
 """Figures with a spread of their own from which on it can be told how much they are alike."""
 
+FIRST_LAUNCHES = 10
+"""So many of the oldest accepted launches are a figure's first baseline, and tell its noise: if later ones followed a
+drift, it would pass for noise and hide itself."""
+
 SHORTEST_SERIES = 6
 """Launches of a figure from which on they tell of the correlation between nights."""
 
@@ -61,7 +65,8 @@ class Pool:
 
 def pool_of(figures: Iterable[Sequence[float]]) -> Pool | None:
     """The pool of figures, each its accepted launches' tokens/s, oldest first; None if too few have a spread."""
-    known = [np.asarray(values, dtype=float) for values in figures if len(values) >= SMALLEST_SAMPLE]
+    first = (np.asarray(values, dtype=float)[:FIRST_LAUNCHES] for values in figures)
+    known = [values for values in first if len(values) >= SMALLEST_SAMPLE]
     if len(known) < FEWEST_FIGURES:
         return None
     told = [series_of(values) for values in known]

@@ -22,7 +22,6 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from mtpgate.judge.bounds import (
-    POWER,
     Array,
     Bools,
     launch_error,
@@ -33,13 +32,11 @@ from mtpgate.judge.bounds import (
     pair_quantile,
     single_quantile,
 )
+from mtpgate.judge.pool import FIRST_LAUNCHES
 
 NIGHTS = 5
 FEWEST_NIGHTS = 2
 """Tonight alone is the other test's."""
-
-FIRST_LAUNCHES = 10
-"""So many of the oldest accepted launches are the first baseline."""
 
 SHARE_OF_TONIGHT = 0.5
 """Of a figure's false-alarm rate; the rest is for the last nights (Bonferroni)."""
@@ -132,16 +129,3 @@ def _windows_correlation(nights: int, launches: int) -> float:
     common = float(mean_variance(launches))
     first, second = 1 / nights + common, (nights - 0.5) / nights**2 + common
     return float(second / np.sqrt(first * second))
-
-
-__all__ = [
-    "FEWEST_NIGHTS",
-    "FIRST_LAUNCHES",
-    "NIGHTS",
-    "POWER",
-    "Limits",
-    "breaches_nights",
-    "breaches_tonight",
-    "limits",
-    "without_slowest",
-]

@@ -27,8 +27,8 @@ from mtpgate.judge import verdict_words
 from mtpgate.judge.baselines import BaselineLaunch
 from mtpgate.judge.figures import Breach, Night, Nights, Split, State, Verdict
 from mtpgate.judge.noise import ASSUMED_LAUNCH_NOISE, more_launches, noise_of
-from mtpgate.judge.pool import Pool
-from mtpgate.judge.rule import FEWEST_NIGHTS, FIRST_LAUNCHES, NIGHTS, Limits, breaches_nights, breaches_tonight
+from mtpgate.judge.pool import FIRST_LAUNCHES, Pool
+from mtpgate.judge.rule import FEWEST_NIGHTS, NIGHTS, Limits, breaches_nights, breaches_tonight
 from mtpgate.load.measurement import Measurement
 
 __all__ = ["DEFAULT_ALPHA", "Night", "Split", "State", "Verdict", "alpha_for", "confirm", "judge"]

@@ -11,7 +11,7 @@ _USUAL: Mapping[str, str] = {
     "startup": "Read the end of the server's log, then start this cell alone.",
     "parity": "Run this cell alone; if it differs again, speculation changes answers.",
     "acceptance": "See whether the draft weights, num_steps or the template changed.",
-    "throughput": "Run it alone; if slow again, see if accept length or step time moved.",
+    "throughput": "See if accept length or step time moved; then run this cell alone.",
     "serving": "Read the server's log around the time of the failure.",
 }
 

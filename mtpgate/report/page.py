@@ -133,7 +133,6 @@ def _environment() -> jinja2.Environment:
         "payoff_lines": payoff_lines,
         "facts": _facts,
         "has_memory": has_memory,
-        "fastest": _fastest,
         "is_web_link": lambda text: str(text or "").startswith(("https://", "http://")),
         "log_of": _log_of,
         "message_of": row_message,
@@ -181,27 +180,6 @@ def workloads_of(run: Run) -> dict[str, int]:
     """Each workload's name and its concurrency, the smallest first."""
     found = {record.workload: record.concurrency for cell in run.cells for record in cell.measurements}
     return dict(sorted(found.items(), key=lambda item: (item[1], item[0])))
-
-
-def _fastest(run: Run, workload: str) -> str:
-    """Which cell is fastest, and by how much against the reference: what the matrix was launched to find out."""
-    speeds = {
-        cell.id: record.output_tokens_per_second
-        for cell in run.cells
-        if (record := _measurement_of(cell, workload)) and not record.void
-    }
-    if len(speeds) < 2:
-        return ""
-    best = max(speeds, key=lambda cell: speeds[cell])
-    reference = next((cell.id for cell in run.cells if cell.info.is_reference and speeds.get(cell.id)), None)
-    said = f"Fastest: {best}, {speeds[best]:.1f} tokens/s"
-    if reference is None:
-        return f"{said}."
-    return (
-        f"{said}, {speeds[best] / speeds[reference]:.2f} x {reference}."
-        if best != reference
-        else f"{said} (reference)."
-    )
 
 
 def _measurement_of(cell: CellRun, workload: str) -> MeasurementRecord | None:

@@ -77,3 +77,19 @@ def test_bad_use_is_one_message_and_exit_code_2(arguments: tuple[str, ...], word
 @pytest.mark.parametrize("command", ["cells", "diagnose", "doctor", "fit", "model", "report"])
 def test_every_command_has_help_with_an_example(command: str) -> None:
     assert "Example: python -m mtpgate" in mtpgate(command, "--help").stdout
+
+
+def test_evaluate_rule_as_json_has_rates_for_each_rule_and_scenario() -> None:
+    told = json.loads(mtpgate("evaluate-rule", "--nights", "10", "--json").stdout)
+    assert {row["noise"] for row in told["scenarios"]} >= {"independent", "correlated nights", "heavy tails"}
+    for row in told["scenarios"]:
+        assert len(row["rules"]) == 5
+        for rates in row["rules"].values():
+            assert 0 <= rates["false_alarms_a_night"] <= 1
+            assert set(rates["found_in_one_night"]) == {"0.03", "0.05", "0.1"}
+
+
+def test_evaluate_rule_refuses_no_nights() -> None:
+    ended = mtpgate("evaluate-rule", "--nights", "0")
+    assert ended.returncode == 2
+    assert "--nights" in ended.stderr

@@ -10,7 +10,7 @@ import pytest
 from rich.console import Console
 
 from mtpgate.judge import evaluation_table
-from mtpgate.judge.evaluation import FIGURES, KINDS, RULES, Scenario, evaluate, ours, simulate
+from mtpgate.judge.evaluation import FIGURES, KINDS, RULES, Scenario, creep, evaluate, ours, simulate
 from mtpgate.judge.pool import pool_of
 from mtpgate.judge.rule import NIGHTS
 from mtpgate.judge.verdict import Night, alpha_for, confirm, judge
@@ -65,6 +65,7 @@ def test_false_alarms_stay_rare_at_any_noise_and_with_few_launches(noise, accept
     [
         ("correlated nights", 0.01, 0.015),
         ("night only", 0.01, 0.04),
+        ("machine's nights", 0.01, 0.01),
         ("heavy tails", 0.01, 0.01),
         ("disturbed", 0.01, 0.01),
         ("unlike cells", 0.01, 0.01),
@@ -107,6 +108,16 @@ def test_the_rule_that_is_simulated_is_the_rule_that_judges(kind, accepted):
         assert verdict.red == bool(simulated[0, figure]), verdict.text
 
 
+def test_a_drift_that_every_accept_follows_is_found_before_it_costs_5_percent():
+    found = creep(histories=10, seed=1)
+    assert found.rules["mtpgate"] is not None and found.rules["mtpgate"] <= 0.05
+    assert found.rules["-10 % of 10"] is None
+    words = evaluation_table.creep_words(found)
+    assert (
+        f"mtpgate: found at -{found.rules['mtpgate']:.1%}; " in words and "-10 % of 10: not within 60 nights" in words
+    )
+
+
 def test_the_same_seed_gives_the_same_table():
     scenarios = [Scenario("heavy tails", 0.01, 3)]
     first, second = (list(evaluate(scenarios, nights=50, seed=7)) for _ in range(2))
@@ -119,7 +130,7 @@ def test_the_table_has_a_line_for_each_rule_and_the_json_the_same_figures():
     console = Console(width=140, record=True, file=io.StringIO())
     console.print(evaluation_table.table(rows))
     text = console.export_text()
-    (found,) = evaluation_table.as_json(rows)
+    (found,) = evaluation_table.as_json(rows, creep(histories=1, seed=1))["scenarios"]
     assert list(found["rules"]) == list(RULES)
     for name, rates in found["rules"].items():
         (line,) = (line for line in text.splitlines() if f" {name} " in line)

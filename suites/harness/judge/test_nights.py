@@ -70,6 +70,12 @@ def test_a_change_of_level_is_found_where_it_was():
     assert "(-" in str(found) and "between 2026-01-13" in str(found)
 
 
+@pytest.mark.parametrize(("since", "recent"), [(10, True), (11, False)])
+def test_a_change_is_old_news_after_ten_nights(since, recent):
+    (found,) = change_points(series((100, 12), (90, since)), KEY, minimum_effect=0.03)
+    assert (found.nights, found.recent) == (since, recent)
+
+
 def test_two_changes_are_two():
     found = change_points(series((100, 10), (90, 10), (100, 10)), KEY, minimum_effect=0.03)
     assert [change.first.run for change in found] == ["night 10", "night 20"]

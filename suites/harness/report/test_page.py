@@ -182,7 +182,12 @@ def test_speed_is_shown_with_its_baseline_for_each_cell_and_concurrency(tmp_path
     chart = slow.one("svg")
     assert chart.one("title").text == "23.6 tokens/s at C1, baseline 34.2, slowest that passes 32.5"
     assert chart.one("line", css="base").attributes["x1"] > chart.one("rect").attributes["width"]
-    assert "Fastest: eagle-s3-k2-d6, 31.6 tokens/s, 1.49 x no-mtp." in speed.text
+
+
+def test_whether_mtp_pays_is_said_for_each_workload(tmp_path: Path) -> None:
+    document = shown(tmp_path, examples.SLOWER)
+    pays = next(section for section in document.all("section") if section.attributes["aria-labelledby"] == "payoff")
+    assert "C1: MTP pays; eagle-s3-k2-d6 at 31.6 tok/s is 1.49x (" in pays.text
 
 
 def test_missing_baselines_are_said_loudly_beside_another_verdict(tmp_path: Path) -> None:

@@ -33,7 +33,7 @@ def test_it_fits_one_screen_and_is_plain_text(tmp_path: Path, name: str, width: 
 def test_verdict_next_step_and_figures_are_there(tmp_path: Path) -> None:
     lines = lines_of(tmp_path, examples.SLOWER)
     assert lines[0] == "RED: 1 of 4 cells failed: eagle-s3-k1-d4 throughput C1 is 31.0 % below its"
-    assert lines[2] == "Next: Run it alone; if slow again, see if accept length or step time moved."
+    assert lines[2] == "Next: See if accept length or step time moved; then run this cell alone."
     assert lines[3].split() == ["accept", "ready"]
     assert " ".join(lines[4].split()) == "cell start parity accept speed serve t/s C1 t/s C16 length in s"
     assert lines[5].split() == [EAGLE[1], "ok", "ok", "ok", "FAIL", "ok", "23.6", "168.0", "2.63", "31"]

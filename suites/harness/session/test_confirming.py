@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from mtpgate.report.page import render
 CELL = "eagle-s1-k1-d2"
 ONLY = ("-m", "throughput", "--cell", CELL)
 FAST = {"tokens_per_second": 200.0}
-SLOW = {"tokens_per_second": 60.0}
+SLOW = {"tokens_per_second": 30.0}
 
 
 def first_launch(suite: Any, **different: object) -> dict[str, object]:
@@ -26,6 +27,11 @@ def recorded(suite: Any) -> Any:
     ended = suite.run(*ONLY, "--record-baselines", behaviour=FAST)
     assert ended.code == 0, ended.output
     assert not (ended.out / "cells" / CELL / "server-2.log").exists()
+    # Repeats on a busy machine spread so much that the bound would be anywhere; what follows is not about that.
+    accepted = suite.folder / "baselines" / "standin" / f"{CELL}.jsonl"
+    lines = [json.loads(line) for line in accepted.read_text().splitlines()]
+    steady = [line | {"repeats": [line["tokens_per_second"]] * 9} for line in lines]
+    accepted.write_text("".join(json.dumps(line) + "\n" for line in steady))
     return suite
 
 
@@ -42,6 +48,7 @@ def test_a_server_that_is_slow_in_both_launches_is_red_and_was_launched_once_mor
     ended = recorded.run(*ONLY, behaviour=SLOW)
     assert ended.code == 1, ended.output
     (row,) = ended.run.cells
+    assert f"mtpgate: {CELL}: launched again to confirm a breach at C1, C4" in ended.output
     failed = [record for record in row.checks if record.state == "failed"]
     assert len(failed) == 2
     for record in failed:
@@ -100,7 +107,9 @@ def test_without_a_baseline_nothing_is_launched_again(suite: Any) -> None:
 
 
 def test_a_check_that_fails_after_the_measurement_marks_it_in_the_history(suite: Any) -> None:
-    ended = suite.run("-m", "parity or throughput", "--cell", CELL, behaviour={"answers": "wrong_speculative"})
-    assert ended.check(CELL, "parity").state == "failed", ended.output
-    entries = history.read(suite.folder / "baselines", "standin", CELL)
-    assert entries and all("parity" in entry.failed_checks for entry in entries)
+    ended = suite.run("-m", "throughput or serving", "--cell", CELL, behaviour={"orphans": 1})
+    assert ended.check(CELL, "serving").state == "failed", ended.output
+    file = history.path(suite.folder / "baselines", "standin", CELL)
+    known = [json.loads(line)["failed_checks"] for line in file.read_text().splitlines()]
+    assert known == [[], [], ["serving"], ["serving"]]
+    assert not any(entry.sound for entry in history.read(suite.folder / "baselines", "standin", CELL))

@@ -181,6 +181,15 @@ def test_what_was_broken_on_purpose_is_void_in_the_history_and_judged_all_the_sa
     assert kept.void == "broken on purpose: --fault=forward:slow=0.30"
 
 
+def test_the_launch_that_became_the_baseline_is_no_night_after_it(gate, monkeypatch):
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    ended = now() - timedelta(hours=5)
+    measured = replace(load(CELL.id, FINE), conditions={"ended": ended.isoformat()})
+    replace(gate, run="last night", loads={}).judge(measured, Workload(1, 4, 32, 1))
+    gate.baselines.record(KEY, measured, why="first", when=ended)
+    assert gate.judge(load(CELL.id, FINE), Workload(1, 4, 32, 1)).nights is None
+
+
 def test_the_verdict_sees_the_nights_before_and_the_history_sees_tonight(gate, monkeypatch):
     monkeypatch.setattr(Gate, "key", lambda *_: KEY)
     workload = Workload(1, 4, 32, 1)
