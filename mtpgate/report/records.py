@@ -210,6 +210,8 @@ class MeasurementRecord:
     """When the measurement ended."""
     launch: int = 1
     """Which launch of the cell in this run."""
+    pass_tokens_per_second: float | None = None
+    """Median over the whole passes, ramp-up and tail included."""
     key: Mapping[str, object] | None = None
     """The fields of :class:`mtpgate.judge.baselines.BaselineKey`."""
     accept_counts: Mapping[str, tuple[int, int]] | None = None

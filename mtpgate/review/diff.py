@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore
 from mtpgate.judge.comparable import Figure, comparable
+from mtpgate.judge.imported import pass_key
 from mtpgate.judge.surroundings import condition_changes
 from mtpgate.judge.verdict import DEFAULT_ALPHA
 from mtpgate.report.records import MeasurementRecord
@@ -59,6 +60,10 @@ def _difference(cell: str, record: MeasurementRecord, baselines: BaselineStore, 
         line = _against(bare, found.launches, ("tokens/s", "accept length"), (), record.repeats, alpha)
         usual = [launch.conditions for launch in found.launches]
         return replace(line, conditions=condition_changes(record.condition_figures, usual))
+    imported = baselines.find(pass_key(key)).launches
+    if imported and record.pass_tokens_per_second is not None:
+        passes = replace(bare, tokens_per_second=record.pass_tokens_per_second, note="imported: of whole passes")
+        return _against(passes, imported, ("tokens/s",), (), (), alpha)
     if not found.nearest:
         return _noted(bare, found.reason())
     nearest = found.nearest[0].key

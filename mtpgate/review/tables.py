@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch
+from mtpgate.judge.proposals import Proposal
 from mtpgate.review.diff import Difference
 from mtpgate.review.past import Past
 from mtpgate.review.show import Accepted
@@ -51,6 +52,24 @@ def accepted_now(launches: Iterable[BaselineLaunch]) -> list[RenderableType]:
         )
         for launch in launches
     ]
+
+
+def waiting(proposals: Sequence[Proposal]) -> list[RenderableType]:
+    """Proposed launches with what a reviewer has to know of them."""
+    letters = _letters(proposal.launch.key for proposal in proposals)
+    table = _table("cell", "workload", ">tok/s", ">repeats", "from", "key")
+    for proposal in proposals:
+        launch = proposal.launch
+        table.add_row(
+            Text(launch.key.cell, style="bold"),
+            launch.key.workload,
+            f"{launch.tokens_per_second:.1f}",
+            str(len(launch.repeats)),
+            launch.origin.imported_from,
+            letters[_machine(launch.key)],
+        )
+    notes = sorted({note for proposal in proposals for note in proposal.notes})
+    return [table, *_legend(letters), *(Text(f"mind: {note}") for note in notes)]
 
 
 def compared(lines: Sequence[Difference]) -> list[RenderableType]:

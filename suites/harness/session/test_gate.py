@@ -12,6 +12,7 @@ from pydantic import TypeAdapter
 
 from fixtures.baselines import Gate
 from mtpgate.checks.answers import Answer, Answers
+from mtpgate.errors import InfrastructureFault
 from mtpgate.judge.acceptance import Loaded
 from mtpgate.judge.baselines import BaselineStore
 from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
@@ -19,6 +20,7 @@ from mtpgate.matrix.cell import Cell, Speculation, Workload
 from mtpgate.report.records import MeasurementRecord
 from mtpgate.report.store import Store
 from suites.harness.judge.synthetic import KEY
+from suites.throughput import test_throughput as throughput
 
 CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
 FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
@@ -145,3 +147,22 @@ def test_a_load_that_is_void_for_another_reason_is_not_measured_again(gate, monk
     taken = loads_of(monkeypatch, replace(load(CELL.id, FINE), void="request 3 failed"))
     assert gate.measure(Workload(1, 4, 32, 1)).void == "request 3 failed"
     assert len(taken) == 1
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("machine", InfrastructureFault), ("server", AssertionError)], ids=["machine", "server"]
+)
+def test_a_spoiled_load_is_broken_by_the_machine_and_failed_by_the_server(gate, monkeypatch, fault, kind):
+    """The throughput check itself, on a gate that measures this."""
+    void = (
+        {"machine": ["GPU 0 throttled"], "server": []} if fault == "machine" else {"machine": [], "server": ["eager"]}
+    )
+    spoiled = replace(
+        load(CELL.id, FINE),
+        void="disturbed: as it is",
+        conditions={"machine": {"void": void, "figures": {}, "short": ""}},
+    )
+    loads_of(monkeypatch, spoiled, spoiled)
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    with pytest.raises(kind, match="void, not judged: disturbed: as it is"):
+        throughput.test_tokens_per_second(gate, Workload(1, 4, 32, 1), None)
