@@ -90,13 +90,21 @@ def propose(path: Path, told: Told) -> Proposed:
     missing = sorted({option for run in counting for option in _missing(run, told)})
     if missing:
         raise UsageError(f"{path} does not tell all that makes launches comparable: give {', '.join(missing)}")
-    digest = hashlib.sha256(path.read_bytes()).hexdigest()[:12]
+    lines = path.read_bytes().split(b"\n")
     when = datetime.datetime.fromtimestamp(path.stat().st_mtime).astimezone().replace(microsecond=0)
     groups: dict[tuple[BaselineKey, object], list[BenchServingRun]] = {}
     for run in counting:
         groups.setdefault((_key(run, told), run.server_info.get("random_seed")), []).append(run)
-    proposals = tuple(_proposal(key, group, f"{path.name} sha256:{digest}", when) for (key, _), group in groups.items())
+    proposals = tuple(
+        _proposal(key, group, _named(path.name, lines, group[0]), when) for (key, _), group in groups.items()
+    )
     return Proposed(proposals, left_out)
+
+
+def _named(name: str, lines: Sequence[bytes], first: BenchServingRun) -> str:
+    """What names a launch for good: the tool appends to its files, so that neither their size nor their end does."""
+    number = int(first.source.rpartition(", line ")[2])
+    return f"{name} from line {number} sha256:{hashlib.sha256(lines[number - 1]).hexdigest()[:12]}"
 
 
 def _same_launch(run: BenchServingRun, told: Told) -> None:
@@ -141,7 +149,6 @@ def _key(run: BenchServingRun, told: Told) -> BaselineKey:
 
 
 def _proposal(key: BaselineKey, runs: Sequence[BenchServingRun], name: str, when: datetime.datetime) -> Proposal:
-    lines = ", ".join(run.source.rpartition(", line ")[2] for run in runs)
     lengths = [run.accept_length for run in runs if run.accept_length is not None]
     speeds = tuple(round(run.pass_tokens_per_second, 4) for run in runs)
     notes = [
@@ -165,7 +172,7 @@ def _proposal(key: BaselineKey, runs: Sequence[BenchServingRun], name: str, when
             ttft_p50_seconds=round(statistics.median(run.ttft_p50_seconds for run in runs), 6),
             tpot_p50_seconds=round(statistics.median(run.tpot_p50_seconds for run in runs), 6),
             origin=Origin(
-                imported_from=f"{name}, line{'s' if len(runs) > 1 else ''} {lines}",
+                imported_from=name,
                 sglang_version=runs[0].sglang_version or key.sglang,
             ),
         ),

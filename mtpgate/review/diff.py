@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore
+from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore, Found
 from mtpgate.judge.comparable import Figure, comparable
 from mtpgate.judge.imported import pass_key
 from mtpgate.judge.surroundings import condition_changes
@@ -64,11 +64,17 @@ def _difference(cell: str, record: MeasurementRecord, baselines: BaselineStore, 
     if imported and record.pass_tokens_per_second is not None:
         passes = replace(bare, tokens_per_second=record.pass_tokens_per_second, note="imported: of whole passes")
         return _against(passes, imported, ("tokens/s",), (), (), alpha)
+    return _against_nearest(bare, key, found, alpha)
+
+
+def _against_nearest(bare: Difference, key: BaselineKey, found: Found, alpha: float) -> Difference:
     if not found.nearest:
         return _noted(bare, found.reason())
     nearest = found.nearest[0].key
     left = comparable(key.changed_parts(nearest))
-    return _against(bare, found.nearest, left, key.differences(nearest), record.repeats, alpha)
+    if not left:
+        return replace(bare, changed=key.differences(nearest))
+    return _against(bare, found.nearest, left, key.differences(nearest), (), alpha)
 
 
 def _against(

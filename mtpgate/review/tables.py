@@ -32,7 +32,7 @@ def shown(groups: Sequence[Accepted], *, launches: bool) -> list[RenderableType]
             f"{group.mean:.1f}",
             _percent(group.spread),
             _number(group.accept_length, 2),
-            _percent(group.findable_drop),
+            _drop(group.findable_drop),
             f"{newest.when:%Y-%m-%d}",
             letters[_machine(group.key)],
         )
@@ -84,7 +84,7 @@ def compared(lines: Sequence[Difference]) -> list[RenderableType]:
             str(line.n or ""),
             _change(line.speed),
             _number(line.accept_length, 2) + (f" ({_change(line.acceptance)})" if line.acceptance is not None else ""),
-            _percent(line.findable_drop),
+            _drop(line.findable_drop),
             Text(line.note or ("another key, see below" if line.changed else "")),
         )
     groups: dict[tuple[str, ...], list[Difference]] = {}
@@ -184,6 +184,10 @@ def _number(value: float | None, digits: int) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
+
+
+def _drop(value: float | None) -> str:
+    return "none" if value is not None and value >= 1 else _percent(value)
 
 
 def _change(ratio: float | None) -> str:

@@ -53,7 +53,7 @@ def test_a_run_is_proposed_under_its_key_and_marked_as_imported(tmp_path, told):
         "driver": "570.1",
     }
     assert (launch.tokens_per_second, launch.repeats, launch.ttft_p50_seconds) == (160.0, (160.0,), 0.1)
-    assert launch.origin.imported_from.startswith("night.jsonl sha256:")
+    assert launch.origin.imported_from.startswith("night.jsonl from line 1 sha256:")
     assert launch.accept_length is None
     assert any("accept length 1.80 is the server's average" in note for note in proposal.notes)
 
@@ -63,7 +63,7 @@ def test_runs_on_one_server_are_repeats_of_one_launch(tmp_path, told):
     faster = LINE | {"output_throughput": 164.0}
     first, second = propose(written(tmp_path, LINE, faster, other), told).proposals
     assert (first.launch.repeats, first.launch.tokens_per_second) == ((160.0, 164.0), 162.0)
-    assert first.launch.origin.imported_from.endswith("lines 1, 2")
+    assert first.launch.origin.imported_from.startswith("night.jsonl from line 1 ")
     assert (second.launch.repeats, second.launch.identity) != (first.launch.repeats, first.launch.identity)
 
 
@@ -129,6 +129,14 @@ def test_a_proposal_is_kept_once_and_waits_until_it_is_accepted(tmp_path, told):
     assert len(proposals.all("small", EAGLE)) == 1
     with pytest.raises(UsageError, match="nothing is proposed there"):
         accept_proposed(proposals, ["eagle-*"], baselines, why="again", who="Ada", now=NOW)
+
+
+def test_a_file_that_has_grown_proposes_only_what_is_new(tmp_path, told):
+    proposals = ProposalStore(tmp_path / "base")
+    proposals.add(propose(written(tmp_path, LINE), told).proposals)
+    later = LINE | {"server_info": INFO | {"random_seed": 8}}
+    (added,) = proposals.add(propose(written(tmp_path, LINE, LINE, later), told).proposals)
+    assert added.launch.origin.imported_from.startswith("night.jsonl from line 3 ")
 
 
 def test_accepting_a_proposal_needs_a_reason(tmp_path, told):
