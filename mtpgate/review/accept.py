@@ -22,7 +22,7 @@ from mtpgate.judge.proposals import ProposalStore
 from mtpgate.report.records import CheckRecord, MeasurementRecord
 from mtpgate.report.run import CellRun, Run
 
-ACCEPTABLE_VERDICTS = ("regression", "unstable")
+ACCEPTABLE_VERDICTS = ("breach", "regression", "unstable")
 """Verdicts on the speed itself that fail the throughput check."""
 
 
