@@ -242,10 +242,7 @@ class BaselineStore:
         if same or not recorded:
             return Found(same)
         # The same workload under changed conditions tells more than another workload; then the newest.
-        nearest = min(
-            reversed(recorded),
-            key=lambda launch: (launch.key.workload != key.workload, len(key.differences(launch.key))),
-        ).key
+        nearest = min(reversed(recorded), key=lambda launch: _distance(key, launch.key)).key
         return Found((), key.differences(nearest), tuple(launch for launch in recorded if launch.key == nearest))
 
     def launches(self, matrix: str, cell: str) -> tuple[BaselineLaunch, ...]:
@@ -274,6 +271,12 @@ class BaselineStore:
             if not FILE_NAME.fullmatch(name):
                 raise UsageError(f"{name!r} cannot name a baseline file: letters, digits and ._+=@- are allowed")
         return self.folder / matrix / f"{cell}.jsonl"
+
+
+def _distance(key: BaselineKey, other: BaselineKey) -> tuple[bool, bool, int]:
+    """Workloads count first, and of other workloads those at the same concurrency."""
+    names = [workload.split(" ", 1)[0] for workload in (key.workload, other.workload)]
+    return key.workload != other.workload, names[0] != names[1], len(key.changed_parts(other))
 
 
 def already_accepted(twin: BaselineLaunch) -> str:

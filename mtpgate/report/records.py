@@ -226,6 +226,8 @@ class MeasurementRecord:
     baseline_n: int = 0
     when: str = ""
     """When the measurement ended."""
+    pass_tokens_per_second: float | None = None
+    """Median over the whole passes, ramp-up and tail included."""
     key: Mapping[str, object] | None = None
     """The fields of :class:`mtpgate.judge.baselines.BaselineKey`."""
     accept_counts: Mapping[str, tuple[int, int]] | None = None

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 
 from mtpgate.errors import UsageError
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore, Origin, already_accepted
+from mtpgate.judge.proposals import ProposalStore
 from mtpgate.report.records import CheckRecord, MeasurementRecord
 from mtpgate.report.run import CellRun, Run
 
-ACCEPTABLE_VERDICTS = ("regression", "unstable")
+ACCEPTABLE_VERDICTS = ("breach", "regression", "unstable")
 """Verdicts on the speed itself that fail the throughput check."""
 
 
@@ -41,10 +42,7 @@ def accept(
         UsageError: no reason, nobody, no such cell, or a launch is refused; nothing has been written then.
         InfrastructureFault: the disk does not take it.
     """
-    if not why.strip():
-        raise UsageError("accepting a baseline needs a reason: --why TEXT")
-    if not who.strip():
-        raise UsageError("who accepts is not known (no git user.name, no $USER): --who NAME")
+    _need_reason(why, who)
     whole = refusals_of_run(run)
     if whole:
         raise UsageError(f"{run.root}: nothing was accepted: {'; '.join(whole)}")
@@ -72,6 +70,45 @@ def accept(
     for launch in launches:
         baselines.add(launch)
     return tuple(launches)
+
+
+def accept_proposed(
+    proposals: ProposalStore,
+    patterns: Sequence[str],
+    baselines: BaselineStore,
+    *,
+    why: str,
+    who: str,
+    now: datetime.datetime,
+    workloads: Sequence[str] = (),
+) -> tuple[BaselineLaunch, ...]:
+    """Accept the waiting proposals of the cells that match ``patterns``.
+
+    Raises:
+        UsageError: no reason, nobody, or nothing is waiting there.
+        InfrastructureFault: the disk does not take it.
+    """
+    _need_reason(why, who)
+    found: list[BaselineLaunch] = []
+    for matrix, cell in proposals.cells():
+        if any(fnmatch.fnmatchcase(cell, pattern) for pattern in patterns):
+            found += [
+                waiting.accepted(why=why.strip(), who=who.strip(), now=now)
+                for waiting in proposals.waiting(matrix, cell)
+                if not workloads or waiting.launch.key.workload.split(" ", 1)[0] in workloads
+            ]
+    if not found:
+        raise UsageError(f"{', '.join(patterns)}: nothing is proposed there that waits for a review")
+    for launch in found:
+        baselines.add(launch)
+    return tuple(found)
+
+
+def _need_reason(why: str, who: str) -> None:
+    if not why.strip():
+        raise UsageError("accepting a baseline needs a reason: --why TEXT")
+    if not who.strip():
+        raise UsageError("who accepts is not known (no git user.name, no $USER): --who NAME")
 
 
 def refusals_of_run(run: Run) -> tuple[str, ...]:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, replace
 
 from pydantic import ValidationError
 
-from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore
+from mtpgate.judge.baselines import BaselineKey, BaselineLaunch, BaselineStore, Found
 from mtpgate.judge.comparable import Figure, comparable
+from mtpgate.judge.imported import pass_key
 from mtpgate.judge.surroundings import condition_changes
 from mtpgate.judge.verdict import DEFAULT_ALPHA
 from mtpgate.report.records import MeasurementRecord
@@ -59,11 +60,21 @@ def _difference(cell: str, record: MeasurementRecord, baselines: BaselineStore, 
         line = _against(bare, found.launches, ("tokens/s", "accept length"), (), record.repeats, alpha)
         usual = [launch.conditions for launch in found.launches]
         return replace(line, conditions=condition_changes(record.condition_figures, usual))
+    imported = baselines.find(pass_key(key)).launches
+    if imported and record.pass_tokens_per_second is not None:
+        passes = replace(bare, tokens_per_second=record.pass_tokens_per_second, note="imported: of whole passes")
+        return _against(passes, imported, ("tokens/s",), (), (), alpha)
+    return _against_nearest(bare, key, found, alpha)
+
+
+def _against_nearest(bare: Difference, key: BaselineKey, found: Found, alpha: float) -> Difference:
     if not found.nearest:
         return _noted(bare, found.reason())
     nearest = found.nearest[0].key
     left = comparable(key.changed_parts(nearest))
-    return _against(bare, found.nearest, left, key.differences(nearest), record.repeats, alpha)
+    if not left:
+        return replace(bare, changed=key.differences(nearest))
+    return _against(bare, found.nearest, left, key.differences(nearest), (), alpha)
 
 
 def _against(

@@ -11,6 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mtpgate.judge.baselines import BaselineKey, BaselineLaunch
+from mtpgate.judge.proposals import Proposal
 from mtpgate.review.diff import Difference
 from mtpgate.review.past import Past
 from mtpgate.review.show import Accepted
@@ -31,7 +32,7 @@ def shown(groups: Sequence[Accepted], *, launches: bool) -> list[RenderableType]
             f"{group.mean:.1f}",
             _percent(group.spread),
             _number(group.accept_length, 2),
-            _percent(group.findable_drop),
+            _drop(group.findable_drop),
             f"{newest.when:%Y-%m-%d}",
             letters[_machine(group.key)],
         )
@@ -53,6 +54,24 @@ def accepted_now(launches: Iterable[BaselineLaunch]) -> list[RenderableType]:
     ]
 
 
+def waiting(proposals: Sequence[Proposal]) -> list[RenderableType]:
+    """Proposed launches with what a reviewer has to know of them."""
+    letters = _letters(proposal.launch.key for proposal in proposals)
+    table = _table("cell", "workload", ">tok/s", ">repeats", "from", "key")
+    for proposal in proposals:
+        launch = proposal.launch
+        table.add_row(
+            Text(launch.key.cell, style="bold"),
+            launch.key.workload,
+            f"{launch.tokens_per_second:.1f}",
+            str(len(launch.repeats)),
+            launch.origin.imported_from,
+            letters[_machine(launch.key)],
+        )
+    notes = sorted({note for proposal in proposals for note in proposal.notes})
+    return [table, *_legend(letters), *(Text(f"mind: {note}") for note in notes)]
+
+
 def compared(lines: Sequence[Difference]) -> list[RenderableType]:
     """A run against the baselines; changed keys are told once each, with the measurements that they concern."""
     table = _table("cell", "workload", ">tok/s", ">baseline", ">n", ">change", ">accept length", ">findable drop", "")
@@ -65,7 +84,7 @@ def compared(lines: Sequence[Difference]) -> list[RenderableType]:
             str(line.n or ""),
             _change(line.speed),
             _number(line.accept_length, 2) + (f" ({_change(line.acceptance)})" if line.acceptance is not None else ""),
-            _percent(line.findable_drop),
+            _drop(line.findable_drop),
             Text(line.note or ("another key, see below" if line.changed else "")),
         )
     groups: dict[tuple[str, ...], list[Difference]] = {}
@@ -165,6 +184,10 @@ def _number(value: float | None, digits: int) -> str:
 
 def _percent(value: float | None) -> str:
     return "" if value is None else f"{value:.1%}"
+
+
+def _drop(value: float | None) -> str:
+    return "none" if value is not None and value >= 1 else _percent(value)
 
 
 def _change(ratio: float | None) -> str:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from suites.harness.review.bench_files import LINE, MATRIX, written
 from suites.harness.review.nights import EAGLE, Night
 
 ROOT = Path(__file__).parents[3]
@@ -78,6 +79,25 @@ def test_bad_use_is_one_message_and_exit_code_2(baseline: Baseline, arguments: t
     assert "Traceback" not in ended.stderr
 
 
-@pytest.mark.parametrize("command", ["show", "accept", "diff", "history"])
+@pytest.mark.parametrize("command", ["show", "accept", "diff", "history", "import"])
 def test_every_command_has_help_with_an_example(baseline: Baseline, command: str) -> None:
     assert f"Example: python -m mtpgate baseline {command}" in " ".join(baseline(command, "--help").stdout.split())
+
+
+def test_a_result_file_is_imported_shown_and_accepted(baseline: Baseline, tmp_path: Path) -> None:
+    file, matrix = written(tmp_path, LINE), tmp_path / "small.yaml"
+    matrix.write_text(MATRIX)
+    asked = (str(file), f"--matrix={matrix}", f"--cell={EAGLE}", "--driver=570.1")
+    missing = baseline("import", *asked)
+    assert (missing.returncode, missing.stdout) == (2, "")
+    assert missing.stderr.endswith("give --hardware\n")
+    told = baseline("import", *asked, "--hardware=1 x NVIDIA X, 80.00 GiB")
+    assert told.returncode == 0, told.stderr
+    assert "mind: tokens/s of the whole pass" in told.stdout
+    assert "nothing has been accepted yet" in baseline("show").stdout
+    assert "160.0" in baseline("show", "--proposed").stdout
+    assert baseline("accept", "--proposed", "--why=checked", EAGLE).returncode == 0
+    assert "nothing is proposed" in baseline("show", "--proposed").stdout
+    assert "night.jsonl" in baseline("show", EAGLE).stdout
+    again = baseline("import", *asked, "--hardware=1 x NVIDIA X, 80.00 GiB")
+    assert (again.returncode, "proposed before" in again.stderr) == (2, True)

@@ -71,6 +71,13 @@ def test_the_nearest_key_of_the_same_workload_is_compared(store):
     assert store.find(KEY).changed == ("sglang: 0.5.22 -> 0.5.23", "hardware: other -> 2 x86-64 cores")
 
 
+def test_of_other_workloads_the_one_at_the_same_concurrency_is_nearest(store):
+    longer = KEY.model_copy(update={"workload": "C1 in64 out128 requests4", "sglang": "0.5.22"})
+    store.record(longer, measurement(1.0), why="a", when=WHEN)
+    store.record(KEY.model_copy(update={"workload": "C16"}), measurement(1.0), why="b", when=WHEN)
+    assert store.find(KEY).nearest[0].key == longer
+
+
 def test_a_cell_without_a_file_has_no_baseline(store):
     found = store.find(KEY)
     assert (found.launches, found.changed) == ((), ())

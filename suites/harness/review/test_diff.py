@@ -65,7 +65,8 @@ def test_other_hardware_leaves_the_accept_length(tmp_path, store):
 
 def test_another_model_leaves_nothing(tmp_path, store):
     line = lines(tmp_path, store, changes={"model": "other", "driver": "580.2"})[EAGLE, "C1"]
-    assert (line.still_comparable, line.speed, line.acceptance) == ((), None, None)
+    assert (line.still_comparable, line.speed, line.acceptance, line.mean) == ((), None, None, None)
+    assert "model: builtin:small-mtp 1 -> other" in line.changed
 
 
 def test_what_was_never_accepted_or_does_not_count_says_why(tmp_path, store):

@@ -13,6 +13,7 @@ from pydantic import TypeAdapter
 
 from fixtures.baselines import Gate
 from mtpgate.checks.answers import Answer, Answers
+from mtpgate.errors import InfrastructureFault
 from mtpgate.judge import history
 from mtpgate.judge.acceptance import Loaded
 from mtpgate.judge.baselines import BaselineStore
@@ -21,6 +22,7 @@ from mtpgate.matrix.cell import Cell, Speculation, Workload
 from mtpgate.report.records import MeasurementRecord
 from mtpgate.report.store import Store
 from suites.harness.judge.synthetic import KEY
+from suites.throughput import test_throughput as throughput
 
 CELL = Cell("eagle-s1-k1-d2", {}, speculation=Speculation("EAGLE", 1, 1, 2))
 FINE, STUCK = tuple(range(32)), (1, 2, *[7] * 30)
@@ -218,3 +220,22 @@ def test_the_history_s_change_is_told_beside_the_verdict_and_kept_with_the_measu
     assert "the history shows a change (advice, no verdict): 80.0 -> 40.0 tok/s (-50.0%)" in verdict.text
     (line,) = (gate.store.cell_folder(CELL.id) / "measurements.jsonl").read_text().splitlines()
     assert "80.0 -> 40.0 tok/s" in line
+
+
+@pytest.mark.parametrize(
+    ("fault", "kind"), [("machine", InfrastructureFault), ("server", AssertionError)], ids=["machine", "server"]
+)
+def test_a_spoiled_load_is_broken_by_the_machine_and_failed_by_the_server(gate, monkeypatch, fault, kind):
+    """The throughput check itself, on a gate that measures this."""
+    void = (
+        {"machine": ["GPU 0 throttled"], "server": []} if fault == "machine" else {"machine": [], "server": ["eager"]}
+    )
+    spoiled = replace(
+        load(CELL.id, FINE),
+        void="disturbed: as it is",
+        conditions={"machine": {"void": void, "figures": {}, "short": ""}},
+    )
+    loads_of(monkeypatch, spoiled, spoiled)
+    monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    with pytest.raises(kind, match="void, not judged: disturbed: as it is"):
+        throughput.test_tokens_per_second(gate, Workload(1, 4, 32, 1), None)
