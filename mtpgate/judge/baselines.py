@@ -23,6 +23,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from mtpgate.checks.acceptance import prompt_counts
 from mtpgate.errors import InfrastructureFault, UsageError
+from mtpgate.load.measure import VALUE
 from mtpgate.load.measurement import Measurement
 from mtpgate.matrix.cell import Workload
 
@@ -94,8 +95,8 @@ class Found:
 
 
 def workload_key(workload: Workload) -> str:
-    """All numbers of a workload that change its figures, e.g. ``C16 in256 out256 requests48``."""
-    return f"{workload.name} in{workload.input_tokens} out{workload.output_tokens} requests{workload.requests}"
+    """All of a workload that changes its figures, and what the figure is: ``C16 in256 out256 requests48 steady``."""
+    return f"{workload.name} in{workload.input_tokens} out{workload.output_tokens} requests{workload.requests} {VALUE}"
 
 
 class BaselineStore:

@@ -1,12 +1,13 @@
-"""The measured path: C requests in flight at all times over streaming ``/generate``, from one thread.
+"""The measured path: C requests in flight at all times over a streaming API, from one thread.
 
 Method. One asyncio loop (uvloop if it is installed), one keep-alive connection for each slot, opened before the first
 request; request bytes built beforehand; one clock reading for each read, before any parsing; no JSON for each chunk
 (:mod:`mtpgate.load.sse`). The next request of a slot is sent from within the callback that sees the end of the last
 one, so the load does not sag between requests. Garbage collection is off meanwhile.
 
-Assumptions. The server answers HTTP/1.1 on the loopback interface without TLS, and streams cumulative events (its
-default; ``incremental_streaming_output`` off).
+Assumptions. The server answers HTTP/1.1 on the loopback interface without TLS, in one of :mod:`mtpgate.load.wire`'s
+streams. One process does: at 100,000 events/s a core is full (``tools/bench_load.py``), and a node that decodes 64
+requests at 200 tokens/s each makes 13,000. A load that needs more than this client has is void, not wrong.
 
 A failure (cut connection, HTTP error, error event, wrong token count, silence) ends the load at once: it is in the
 ``error`` of its record, and the requests that were in flight beside it are recorded as stopped.
@@ -32,6 +33,7 @@ from mtpgate.load.health import ClientHealth, HealthProbe, client_health
 from mtpgate.load.measurement import RequestRecord
 from mtpgate.load.prompts import TokenPrompt
 from mtpgate.load.protocol import StreamProtocol
+from mtpgate.load.wire import WIRES, Api, Wire
 
 new_event_loop: Callable[[], asyncio.AbstractEventLoop]
 try:
@@ -64,6 +66,7 @@ def run_load(
     concurrency: int,
     output_tokens: int,
     idle_timeout_seconds: float,
+    api: Api = "generate",
     decode_every_event: bool = False,
 ) -> LoadRun:
     """Send each prompt once, ``concurrency`` at a time, and wait for all answers.
@@ -77,7 +80,10 @@ def run_load(
     host, port = _address(base_url)
     if not 1 <= concurrency <= len(prompts):
         raise UsageError(f"concurrency must be between 1 and the number of prompts ({len(prompts)}), got {concurrency}")
-    jobs = [Job(prompt, _request_bytes(host, port, prompt, output_tokens), output_tokens) for prompt in prompts]
+    wire = WIRES[api]
+    jobs = [
+        Job(prompt, wire, _request_bytes(host, port, wire, prompt, output_tokens), output_tokens) for prompt in prompts
+    ]
     load = _Load(jobs, concurrency, idle_timeout_seconds, decode_every_event)
     with asyncio.Runner(loop_factory=new_event_loop) as runner, _no_garbage_collection():
         return runner.run(load.run(host, port))
@@ -110,7 +116,7 @@ class _Load:
             for slot in self._slots:
                 self._next(slot)
             await self._done.wait()
-            cpu_share, loop_lag = probe.stop()
+            own = probe.stop()
             watch.cancel()
             if self._exception is not None:
                 raise self._exception
@@ -122,7 +128,7 @@ class _Load:
             records=records,
             started=min(record.sent for record in records),
             ended=max(record.finished for record in records),
-            health=client_health(records, cpu_share, loop_lag),
+            health=client_health(records, own),
         )
 
     async def _connect(self, loop: asyncio.AbstractEventLoop, host: str, port: int) -> str | None:
@@ -188,17 +194,10 @@ def _address(base_url: str) -> tuple[str, int]:
     return parts.hostname, parts.port
 
 
-def _request_bytes(host: str, port: int, prompt: TokenPrompt, output_tokens: int) -> bytes:
-    body = json.dumps(
-        {
-            "input_ids": prompt.input_ids,
-            "sampling_params": {"temperature": 0, "max_new_tokens": output_tokens, "ignore_eos": True},
-            "stream": True,
-        },
-        separators=(",", ":"),
-    ).encode()
+def _request_bytes(host: str, port: int, wire: Wire, prompt: TokenPrompt, output_tokens: int) -> bytes:
+    body = json.dumps(wire.body(prompt.input_ids, output_tokens), separators=(",", ":")).encode()
     head = (
-        f"POST /generate HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
+        f"POST {wire.path} HTTP/1.1\r\nHost: {host}:{port}\r\nContent-Type: application/json\r\n"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from mtpgate.load.measurement import Arrival, RequestRecord
 from mtpgate.load.prompts import TokenPrompt
-from mtpgate.load.sse import decode_event
+from mtpgate.load.sse import UNCOUNTED
+from mtpgate.load.wire import Answer, Wire
 
 
 @dataclass(frozen=True)
@@ -15,6 +16,7 @@ class Job:
     """One request, ready to be written."""
 
     prompt: TokenPrompt
+    wire: Wire
     request: bytes
     output_tokens: int
     """The tokens that a right answer has, exactly."""
@@ -29,60 +31,76 @@ class Exchange:
     sent: float
     finished: float
     arrivals: tuple[Arrival, ...]
-    last_event: bytes
+    """Of each event that brought tokens; ``completion_tokens`` is ``UNCOUNTED`` where it does not say how many."""
+    events: bytes
+    """See :meth:`mtpgate.load.sse.EventReader.events`."""
     error: str | None
 
 
 def record_of(exchange: Exchange) -> RequestRecord:
     """The record of an exchange; an answer that is not what was asked for has an ``error`` that says how."""
     error = exchange.error
-    answer: Mapping[str, object] = {}
-    if exchange.last_event:
+    answer = Answer()
+    if exchange.events:
         try:
-            answer = decode_event(exchange.last_event)
+            answer = exchange.job.wire.answer(exchange.events)
         except ValueError as not_json:
-            error = error or f"the last event cannot be decoded ({not_json})"
-    meta = answer.get("meta_info")
-    meta = meta if isinstance(meta, dict) else {}
-    ids = answer.get("output_ids")
-    output_ids = tuple(ids) if isinstance(ids, list) else ()
-    completion_tokens = exchange.arrivals[-1].completion_tokens if exchange.arrivals else 0
+            error = error or f"the answer cannot be decoded ({not_json})"
+    arrivals, exact = _counted(exchange.arrivals)
+    completion_tokens = arrivals[-1].completion_tokens if arrivals else 0
     return RequestRecord(
         prompt_id=exchange.job.prompt.id,
         slot=exchange.slot,
         sent=exchange.sent,
-        arrivals=exchange.arrivals,
+        arrivals=arrivals,
         finished=exchange.finished,
         input_tokens=len(exchange.job.prompt.input_ids),
         output_tokens=completion_tokens,
-        text=str(answer.get("text") or ""),
-        meta=meta,
-        error=error or _objection(exchange.job, answer, meta, completion_tokens, output_ids),
-        output_ids=output_ids,
+        text=answer.text,
+        meta=answer.meta,
+        error=error or _objection(exchange, answer, completion_tokens),
+        output_ids=answer.output_ids,
+        counts_exact=exact,
     )
 
 
-def _objection(
-    job: Job, answer: Mapping[str, object], meta: Mapping[str, object], counted: int, output_ids: tuple[int, ...]
-) -> str | None:
-    if not answer:
+def _counted(arrivals: Sequence[Arrival]) -> tuple[tuple[Arrival, ...], bool]:
+    """The pieces with their counts, and whether the server told each.
+
+    A server without ``continuous_usage_stats`` tells the total behind its last piece: each piece then gets an even
+    share of it. The sum is right, and the TPOT as far as the pieces are alike.
+    """
+    pieces = [arrival for arrival in arrivals if arrival.completion_tokens == UNCOUNTED]
+    if not pieces:
+        return tuple(arrivals), True
+    total = max(arrival.completion_tokens for arrival in arrivals)
+    if total == UNCOUNTED:
+        return (), False
+    shares = (round(total * number / len(pieces)) for number in range(1, len(pieces) + 1))
+    return tuple(Arrival(piece.time, share) for piece, share in zip(pieces, shares, strict=True)), False
+
+
+def _objection(exchange: Exchange, answer: Answer, counted: int) -> str | None:
+    if not exchange.events:
         return "the answer was empty"
-    if "error" in answer:
-        return f"the server answered with an error event: {answer['error']}"
-    reason = meta.get("finish_reason")
+    if answer.error is not None:
+        return f"the server answered with an error event: {answer.error}"
+    if exchange.arrivals and not counted:
+        return "the stream tells no token counts: stream_options.include_usage is not honoured"
+    reason = answer.meta.get("finish_reason")
     if isinstance(reason, dict) and reason.get("type") == "abort":
         return f"the server aborted the request: {reason.get('message', 'no message')}"
-    return _wrong_count(job, meta, counted, output_ids)
+    return _wrong_count(exchange.job, answer.meta, counted, answer.output_ids)
 
 
 def _wrong_count(job: Job, meta: Mapping[str, object], counted: int, output_ids: tuple[int, ...]) -> str | None:
     if counted != job.output_tokens:
         return f"{counted} output tokens instead of the {job.output_tokens} asked for (ignore_eos was set)"
     if output_ids and len(output_ids) != counted:
-        return (
-            f"output_ids has {len(output_ids)} tokens but completion_tokens says {counted}: "
-            "the stream must be cumulative (incremental_streaming_output off)"
-        )
+        message = f"output_ids has {len(output_ids)} tokens but completion_tokens says {counted}"
+        if job.wire.cumulative:
+            message += ": the stream must be cumulative (incremental_streaming_output off)"
+        return message
     prompt_tokens = meta.get("prompt_tokens")
     if isinstance(prompt_tokens, int) and prompt_tokens != len(job.prompt.input_ids):
         return f"the server counted {prompt_tokens} input tokens, {len(job.prompt.input_ids)} were sent"

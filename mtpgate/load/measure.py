@@ -4,8 +4,10 @@ Method. The warm-up runs one request a slot at the measured concurrency, so that
 reach has been seen once. Then ``workload.repeats`` passes over the same prompts; the prefix cache is flushed before
 each pass, or it would answer for the model. The value of the measurement is the median of the repeats.
 
-Tokens/s of a repeat = all output tokens / (last finish - first send). That includes prefill, ramp and tail, alike in
-every cell: the prompts, their order and their exact lengths are fixed, and so is the numerator.
+Tokens/s of a repeat are those of its steady state (:mod:`mtpgate.load.steady`): ramp-up and tail are cut, and reported
+in the repeat beside the figure of the whole pass. How much of a pass is tail depends on how unequal the requests are,
+which changes with acceptance: in the figure of the whole pass a cell with better but more unequal acceptance looks
+worse than it is. :data:`VALUE` names the definition in the baselines' keys.
 
 Void. A measurement with any failed request does not count, nor one whose client was at its limit, nor one whose
 prompts came from the prefix cache; ``void`` says why. The first failure ends it.
@@ -19,10 +21,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
 from mtpgate.load.closed_loop import STOPPED, LoadRun, run_load
-from mtpgate.load.figures import accept_length, tpot_seconds, ttft_seconds
-from mtpgate.load.health import CPU_SHARE_LIMIT
+from mtpgate.load.figures import accept_length, distributions, tpot_seconds, ttft_seconds
+from mtpgate.load.honesty import client_objection
 from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
 from mtpgate.load.prompts import TokenPrompt, first_prompts
+from mtpgate.load.steady import steady_state, within
+from mtpgate.load.wire import Api
 from mtpgate.matrix.cell import Workload
 
 IDLE_TIMEOUT_SECONDS = 120.0
@@ -30,6 +34,9 @@ IDLE_TIMEOUT_SECONDS = 120.0
 
 CACHED_SHARE_LIMIT = 0.05
 """Input tokens that may come from the prefix cache: the prompts share at most 7 of their first tokens."""
+
+VALUE = "steady"
+"""What ``output_tokens_per_second`` is; part of a baseline's key, because other definitions are not comparable."""
 
 Progress = Callable[[str], None]
 
@@ -41,6 +48,7 @@ def run_repeat(
     concurrency: int,
     output_tokens: int,
     idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
+    api: Api = "generate",
     decode_every_event: bool = False,
 ) -> Repeat:
     """One pass over the prompts; failures are in the records' ``error``, see :func:`repeat_objection`.
@@ -55,6 +63,7 @@ def run_repeat(
             concurrency=concurrency,
             output_tokens=output_tokens,
             idle_timeout_seconds=idle_timeout_seconds,
+            api=api,
             decode_every_event=decode_every_event,
         )
     )
@@ -93,6 +102,7 @@ def measure(
             concurrency=workload.concurrency,
             output_tokens=workload.output_tokens,
             idle_timeout_seconds=idle_timeout_seconds,
+            api=workload.api,
         )
         if name != "warm-up":
             repeats.append(repeat)
@@ -123,7 +133,11 @@ def summarise(cell_id: str, workload: Workload, repeats: Sequence[Repeat], *, vo
             "requests": workload.requests,
             "client": [dict(repeat.client) for repeat in repeats],
             "cached_token_share": [round(_cached_share(repeat.records), 4) for repeat in repeats],
+            "ramp_seconds": [repeat.steady.ramp_seconds for repeat in repeats if repeat.steady],
+            "tail_seconds": [repeat.steady.tail_seconds for repeat in repeats if repeat.steady],
+            "pass_tokens_per_second": [repeat.pass_tokens_per_second for repeat in repeats],
         },
+        distributions=distributions((repeat.records, repeat.steady) for repeat in repeats if repeat.steady),
     )
 
 
@@ -131,15 +145,20 @@ def repeat_of(run: LoadRun) -> Repeat:
     """The figures of one pass; requests that failed count with the tokens that they got."""
     records = run.records
     wall = run.ended - run.started
+    whole = sum(record.output_tokens for record in records) / wall if wall > 0 else 0.0
+    steady = steady_state(records)
+    parts = [within(record, steady) for record in records] if steady else records
     return Repeat(
         records=records,
         started=run.started,
         ended=run.ended,
-        output_tokens_per_second=sum(record.output_tokens for record in records) / wall if wall > 0 else 0.0,
+        output_tokens_per_second=steady.output_tokens_per_second if steady else whole,
         ttft_seconds=tuple(value for record in records if (value := ttft_seconds(record)) is not None),
-        tpot_seconds=tuple(value for record in records if (value := tpot_seconds(record)) is not None),
+        tpot_seconds=tuple(value for record in parts if (value := tpot_seconds(record)) is not None),
         accept_length=accept_length(records),
         client=asdict(run.health),
+        steady=steady,
+        pass_tokens_per_second=whole,
     )
 
 
@@ -152,12 +171,9 @@ def repeat_objection(repeat: Repeat) -> str | None:
             f"request {cause.prompt_id} failed: {cause.error} "
             f"({len(failed)} of {len(repeat.records)} requests did not end well; see the server's log)"
         )
-    cpu_share = repeat.client.get("cpu_share", 0.0)
-    if cpu_share > CPU_SHARE_LIMIT:
-        return (
-            f"the client limited itself: it used {cpu_share:.0%} of a core (limit {CPU_SHARE_LIMIT:.0%}); "
-            "lower the concurrency or give the client a core of its own"
-        )
+    limited = client_objection(repeat)
+    if limited is not None:
+        return f"the client limited itself: {limited}"
     cached = _cached_share(repeat.records)
     if cached > CACHED_SHARE_LIMIT:
         return (

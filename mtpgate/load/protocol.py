@@ -11,7 +11,7 @@ import httptools
 
 from mtpgate.load.exchange import Exchange, Job
 from mtpgate.load.measurement import Arrival
-from mtpgate.load.sse import DecodingReader, ScanningReader
+from mtpgate.load.sse import UNCOUNTED, DecodingReader, ScanningReader
 
 RECEIVE_BYTES = 256 * 1024
 """Receive buffer of a slot. One buffer is used again and again: keeping each read's result costs a memory map each."""
@@ -38,6 +38,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._job: Job | None = None
         self._sent = 0.0
         self._arrivals: list[Arrival] = []
+        self._tokens = 0
         self._refusal = b""
 
     @property
@@ -46,14 +47,15 @@ class StreamProtocol(asyncio.BufferedProtocol):
 
     @property
     def tokens_so_far(self) -> int:
-        return self._arrivals[-1].completion_tokens if self._arrivals else 0
+        return self._tokens
 
     def send(self, job: Job) -> None:
         """Write the request now; a connection that the server has closed meanwhile fails the job."""
         self._job = job
-        self._reader = self._reader_type()
+        self._reader = self._reader_type(cumulative=job.wire.cumulative)
         self._parser = httptools.HttpResponseParser(self)
         self._arrivals = []
+        self._tokens = 0
         self._refusal = b""
         self._sent = self.last_activity = time.perf_counter()
         if self._transport is None or self._transport.is_closing():
@@ -85,7 +87,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
         try:
             self._parser.feed_data(self._view[:nbytes])
         except (httptools.HttpParserError, ValueError) as error:
-            self.fail(f"the answer is not what /generate streams: {error!r}")
+            self.fail(f"the answer is not what {self._job.wire.path} streams: {error!r}")
 
     def connection_lost(self, exc: Exception | None) -> None:
         how = str(exc) if exc else "closed by the server"
@@ -97,9 +99,12 @@ class StreamProtocol(asyncio.BufferedProtocol):
             self._refusal += data
             return
         for count in self._reader.feed(data):
-            # The last event often repeats the count of the one before it, with the final meta_info.
-            if count > self.tokens_so_far:
+            # The last event often repeats the count of the one before it, with the final meta_info or usage.
+            if count > self._tokens:
+                self._tokens = count
                 self._arrivals.append(Arrival(self.last_activity, count))
+            elif count == UNCOUNTED:
+                self._arrivals.append(Arrival(self.last_activity, UNCOUNTED))
 
     def on_message_complete(self) -> None:
         """The end of the answer (called by the parser)."""
@@ -123,7 +128,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
                 sent=self._sent,
                 finished=finished,
                 arrivals=tuple(self._arrivals),
-                last_event=self._reader.last_event,
+                events=self._reader.events(),
                 error=error,
             ),
         )

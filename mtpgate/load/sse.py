@@ -1,10 +1,11 @@
-"""Server-sent events of SGLang's native ``/generate`` stream, read without decoding them.
+"""Server-sent events of SGLang's streams, read without decoding them.
 
-Facts this rests on (SGLang 0.5.23, ``srt/managers/tokenizer_manager.py``): each event is ``data: {JSON}`` and an
-empty line; ``text`` and ``output_ids`` are cumulative, so the last event alone holds the whole answer; ``meta_info``
-comes after them with ``"completion_tokens": N``, the tokens so far. Decoding each event costs more than all else in a
-client, so :class:`ScanningReader` looks for that count from the end of the event. A quote inside the generated text is
-escaped, so the pattern (which ends in an unescaped quote and a colon) cannot be matched there.
+Facts this rests on (SGLang 0.5.23, ``srt/managers/tokenizer_manager.py``, ``srt/entrypoints/openai``): each event is
+``data: {JSON}`` and an empty line, and tells the tokens so far as ``"completion_tokens": N`` behind the text: the
+native stream in its ``meta_info``, ``/v1/completions`` in ``usage`` if ``continuous_usage_stats`` was asked for.
+Decoding each event costs more than all else in a client, so :class:`ScanningReader` looks for that count from the end
+of the event. A quote inside the generated text is escaped, so the pattern (which ends in an unescaped quote and a
+colon) cannot be matched there.
 
 :class:`DecodingReader` does the same with JSON throughout; the tests hold the two against each other.
 """
@@ -18,28 +19,38 @@ SEPARATOR = b"\n\n"
 PREFIX = b"data: "
 DONE = b"data: [DONE]"
 COUNT_KEY = b'"completion_tokens":'
+CHOICE_KEY = b'"choices":[{'
+"""What a piece of an OpenAI stream has and its last event, which only tells the usage, has not."""
 MANY_DIGITS = 20
 """Bytes looked at behind the key: no count has more digits."""
+
+UNCOUNTED = -1
+"""Stands for an event that brings text and does not tell how many tokens there are so far."""
 
 
 class EventReader(Protocol):
     """Takes the body of one response piece by piece."""
 
-    last_event: bytes
-    """The latest whole event that is not ``[DONE]``."""
-
     def feed(self, data: bytes) -> list[int]:
-        """The token counts of the events that ``data`` completes, in order; an event without a count gives none."""
+        """The token counts of the events that ``data`` completes, in order.
+
+        :data:`UNCOUNTED` for a piece of an OpenAI stream without a count; nothing for any other event without one.
+        """
+
+    def events(self) -> bytes:
+        """What the answer is made from: the whole events so far (without ``[DONE]``), or of a cumulative stream the
+        latest one, which holds them all."""
 
 
 class ScanningReader:
     """The measured path: no JSON, one backward search an event."""
 
-    __slots__ = ("_rest", "last_event")
+    __slots__ = ("_cumulative", "_kept", "_rest")
 
-    def __init__(self) -> None:
+    def __init__(self, *, cumulative: bool = True) -> None:
         self._rest = b""
-        self.last_event = b""
+        self._cumulative = cumulative
+        self._kept: list[bytes] = []
 
     def feed(self, data: bytes) -> list[int]:
         counts = []
@@ -48,7 +59,12 @@ class ScanningReader:
             if at >= 0:
                 start = at + len(COUNT_KEY)
                 counts.append(_leading_number(event[start : start + MANY_DIGITS]))
+            elif CHOICE_KEY in event:
+                counts.append(UNCOUNTED)
         return counts
+
+    def events(self) -> bytes:
+        return SEPARATOR.join(self._kept)
 
     def _events(self, data: bytes) -> list[bytes]:
         if self._rest:
@@ -64,8 +80,11 @@ class ScanningReader:
             self._rest = b""
             data = data[: -len(SEPARATOR)]
         events = [event for event in data.split(SEPARATOR) if event and not event.startswith(DONE)]
-        if events:
-            self.last_event = events[-1]
+        if self._cumulative:
+            if events:
+                self._kept = events[-1:]
+        else:
+            self._kept += events
         return events
 
 
@@ -77,9 +96,12 @@ class DecodingReader(ScanningReader):
     def feed(self, data: bytes) -> list[int]:
         counts = []
         for event in self._events(data):
-            meta = decode_event(event).get("meta_info")
-            if isinstance(meta, dict) and "completion_tokens" in meta:
-                counts.append(int(meta["completion_tokens"]))
+            decoded = decode_event(event)
+            where = decoded.get("meta_info", decoded.get("usage"))
+            if isinstance(where, dict) and "completion_tokens" in where:
+                counts.append(int(where["completion_tokens"]))
+            elif decoded.get("choices"):
+                counts.append(UNCOUNTED)
         return counts
 
 

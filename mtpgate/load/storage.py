@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import fields
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any
 
 from mtpgate.errors import UsageError
-from mtpgate.load.measurement import Arrival, Measurement, Repeat, RequestRecord
+from mtpgate.load.measurement import Arrival, Distribution, Measurement, Repeat, RequestRecord, SteadyState
 
 FORMAT = 1
 """Raised when a reader of the old form would misread the new one."""
@@ -24,8 +24,14 @@ def to_json(measurement: Measurement) -> str:
     """One line without a line feed."""
     content = {"format": FORMAT} | _shallow(measurement)
     content["repeats"] = [
-        _shallow(repeat) | {"records": [_record(record) for record in repeat.records]} for repeat in measurement.repeats
+        _shallow(repeat)
+        | {
+            "records": [_record(record) for record in repeat.records],
+            "steady": asdict(repeat.steady) if repeat.steady else None,
+        }
+        for repeat in measurement.repeats
     ]
+    content["distributions"] = {name: asdict(figures) for name, figures in measurement.distributions.items()}
     return json.dumps(_no_nan(content), separators=(",", ":"), allow_nan=False)
 
 
@@ -41,7 +47,14 @@ def from_json(line: str) -> Measurement:
     try:
         for figure in ("output_tokens_per_second", "ttft_p50_seconds", "tpot_p50_seconds"):
             content[figure] = math.nan if content[figure] is None else content[figure]
-        return Measurement(**content | {"repeats": tuple(_repeat(repeat) for repeat in content["repeats"])})
+        known = content.get("distributions") or {}
+        return Measurement(
+            **content
+            | {
+                "repeats": tuple(_repeat(repeat) for repeat in content["repeats"]),
+                "distributions": {name: Distribution(**figures) for name, figures in known.items()},
+            }
+        )
     except (KeyError, TypeError) as error:
         raise ValueError(f"not a complete measurement: {error!r}") from error
 
@@ -90,6 +103,7 @@ def _repeat(content: Mapping[str, Any]) -> Repeat:
             "records": tuple(_read_record(record) for record in content["records"]),
             "ttft_seconds": tuple(content["ttft_seconds"]),
             "tpot_seconds": tuple(content["tpot_seconds"]),
+            "steady": SteadyState(**content["steady"]) if content.get("steady") else None,
         }
     )
 

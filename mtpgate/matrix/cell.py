@@ -6,6 +6,7 @@ import datetime
 import fnmatch
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 ArgumentValue = str | int | float | bool
 """A server argument's value. ``True`` is a bare flag; ``False`` leaves the flag out."""
@@ -31,10 +32,12 @@ class Workload:
     requests: int
     """Requests in one repeat; at least ``concurrency``."""
     repeats: int = 3
+    api: Literal["generate", "completions"] = "generate"
+    """SGLang's native stream, or the OpenAI-compatible one."""
 
     @property
     def name(self) -> str:
-        return f"C{self.concurrency}"
+        return f"C{self.concurrency}" + ("" if self.api == "generate" else f"-{self.api}")
 
 
 @dataclass(frozen=True)

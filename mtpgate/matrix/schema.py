@@ -166,6 +166,7 @@ class WorkloadRow(FileModel):
     output_tokens: Count
     requests: Count
     repeats: Count = 3
+    api: Literal["generate", "completions"] = "generate"
 
     @model_validator(mode="after")
     def _all_clients_work(self) -> WorkloadRow:
@@ -212,17 +213,12 @@ class Matrix(FileModel):
     @model_validator(mode="after")
     def _whole(self) -> Matrix:
         found: list[tuple[tuple[str | int, ...], str]] = []
-        seen: dict[int, int] = {}
-        for index, row in enumerate(self.workload_rows):
-            if row.concurrency in seen:
-                first = seen[row.concurrency]
-                found.append(
-                    (
-                        ("workloads", index, "concurrency"),
-                        f"the same as in workloads[{first}]: both are C{row.concurrency}",
-                    )
-                )
-            seen.setdefault(row.concurrency, index)
+        seen: dict[str, int] = {}
+        for index, workload in enumerate(self.workloads):
+            if workload.name in seen:
+                message = f"the same as in workloads[{seen[workload.name]}]: both are {workload.name}"
+                found.append((("workloads", index, "concurrency"), message))
+            seen.setdefault(workload.name, index)
         if self.engine == "embedded" and self.hardware.kind != "cpu":
             found.append((("engine",), "the embedded engine runs on hardware.kind cpu only"))
         for phase, seconds in self.silence.items():

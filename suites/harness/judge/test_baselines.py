@@ -122,4 +122,4 @@ def test_launches_recorded_at_the_same_time_are_all_kept(store):
 
 
 def test_the_workload_key_holds_all_numbers():
-    assert workload_key(Workload(16, 256, 128, 48)) == "C16 in256 out128 requests48"
+    assert workload_key(Workload(16, 256, 128, 48)) == "C16 in256 out128 requests48 steady"

@@ -1,4 +1,4 @@
-"""A tiny server of SGLang's native stream with known content, chunking and send times, which can misbehave."""
+"""A tiny server of SGLang's streams with known content, chunking and send times, which can misbehave."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ class Script:
     incremental: bool = False
     """Send only the new token ids with each event."""
     prompt_tokens_off_by: int = 0
+    continuous_usage: bool = True
+    """Whether ``/v1/completions`` tells the tokens so far with each event, if asked to."""
+    final_usage: bool = True
+    extensions: bool = True
+    """Whether it knows ``return_token_ids`` and ``return_spec_tokens_details``."""
     verify_steps: int | None = None
 
 
@@ -66,6 +71,7 @@ class _Answering:
                 head = await self.reader.readuntil(b"\r\n\r\n")
                 length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
                 body = json.loads(await self.reader.readexactly(length))
+                body["path"] = head.split(b" ", 2)[1].decode()
                 self.server.requests.append(body)
                 self.server.in_flight += 1
                 self.server.in_flight_max = max(self.server.in_flight_max, self.server.in_flight)
@@ -87,17 +93,19 @@ class _Answering:
             writer.write(b"HTTP/1.1 %d No\r\nContent-Length: %d\r\n\r\n%s" % (script.status, len(text), text))
             return
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Type: text/event-stream\r\n\r\n")
-        wanted = script.stop_after or body["sampling_params"]["max_new_tokens"]
+        native = body["path"] == "/generate"
+        wanted = script.stop_after or (body["sampling_params"]["max_new_tokens"] if native else body["max_tokens"])
         sends: list[tuple[float, int]] = []
         self.server.sends.append(sends)
         tokens, number, waiting = 0, 0, b""
         while tokens < wanted:
             number += 1
+            before = tokens
             tokens = min(wanted, tokens + script.tokens_per_event)
             if script.seconds_per_event:
                 await asyncio.sleep(script.seconds_per_event)
-            event = self.event(body, tokens, tokens == wanted)
-            waiting += event
+            last = tokens == wanted
+            waiting += self.event(body, tokens, last) if native else self.piece(body, before, tokens, last)
             if number % script.events_per_write == 0 or tokens == wanted:
                 sends.append((time.perf_counter(), tokens))
                 await self.write(waiting)
@@ -110,6 +118,9 @@ class _Answering:
             if number == script.error_event_after:
                 await self.write(b'data: {"error":{"message":"out of memory"}}\n\n')
                 break
+        if not native:
+            for event in self.closing(body, tokens):
+                await self.write(event)
         await self.write(b"data: [DONE]\n\n")
         writer.write(b"0\r\n\r\n")
 
@@ -130,7 +141,38 @@ class _Answering:
         text = "".join(token(number) for number in range(tokens))
         ids = list(range(tokens))
         content = {"text": text, "output_ids": ids[-1:] if script.incremental else ids, "meta_info": meta}
-        return b"data: " + json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
+        return packed(content)
+
+    def piece(self, body: dict, before: int, tokens: int, last: bool) -> bytes:
+        """One event of ``/v1/completions``, as SGLang 0.5.23 writes it (fields, their order, nulls)."""
+        script = self.server.script
+        asked = body["stream_options"]["continuous_usage_stats"] and script.continuous_usage
+        choice: dict = {
+            "index": 0,
+            "text": "".join(token(number) for number in range(before, tokens)),
+            "logprobs": None,
+        }
+        choice |= {"finish_reason": "length" if last else None, "matched_stop": None}
+        if script.extensions:
+            choice["token_ids"] = list(range(before, tokens))
+        content = {"id": "x", "object": "text_completion", "created": 1, "model": body["model"], "choices": [choice]}
+        return packed(content | {"usage": self.usage(body, tokens) if asked else None})
+
+    def closing(self, body: dict, tokens: int) -> list[bytes]:
+        script = self.server.script
+        base = {"id": "x", "object": "text_completion", "created": 1, "choices": [], "model": body["model"]}
+        events = []
+        if script.extensions and script.verify_steps is not None:
+            details = {"spec_accept_length": tokens / script.verify_steps, "spec_verify_ct": script.verify_steps}
+            events.append(packed(base | {"sglext": {"spec_tokens_details": details}}))
+        if script.final_usage and body["stream_options"]["include_usage"]:
+            events.append(packed(base | {"usage": self.usage(body, tokens)}))
+        return events
+
+    def usage(self, body: dict, tokens: int) -> dict:
+        prompt = len(body["prompt"]) + self.server.script.prompt_tokens_off_by
+        counts = {"prompt_tokens": prompt, "total_tokens": prompt + tokens, "completion_tokens": tokens}
+        return counts | {"prompt_tokens_details": {"cached_tokens": self.server.script.cached_tokens}}
 
     async def write(self, data: bytes) -> None:
         for piece in self.server.script.split(data):
@@ -138,6 +180,10 @@ class _Answering:
             await self.writer.drain()
             if len(piece) != len(data):
                 await asyncio.sleep(0)
+
+
+def packed(content: dict) -> bytes:
+    return b"data: " + json.dumps(content, separators=(",", ":"), ensure_ascii=False).encode() + b"\n\n"
 
 
 @contextmanager

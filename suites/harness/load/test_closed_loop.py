@@ -51,7 +51,9 @@ def test_the_request_is_greedy_exact_and_streamed():
     with stream_server(Script()) as server:
         load(server, count=1, concurrency=1)
     sampling = {"temperature": 0, "max_new_tokens": 12, "ignore_eos": True}
-    assert server.requests == [{"input_ids": [0, 1, 2, 3], "sampling_params": sampling, "stream": True}]
+    assert server.requests == [
+        {"path": "/generate", "input_ids": [0, 1, 2, 3], "sampling_params": sampling, "stream": True}
+    ]
 
 
 def test_concurrency_is_kept_and_not_exceeded():

@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from mtpgate.errors import UsageError
 from mtpgate.load.figures import (
+    NAMES,
     accept_length,
+    chunk_gap_seconds,
+    distribution,
+    distributions,
+    end_to_end_seconds,
     itl_seconds,
+    output_tokens_per_second,
     percentile,
     tokens_per_event,
     tpot_seconds,
     ttft_seconds,
 )
 from mtpgate.load.measurement import Arrival, RequestRecord
+from mtpgate.load.steady import steady_state
 
 
 def record(*arrivals: tuple[float, int], sent: float = 10.0, **meta: object) -> RequestRecord:
@@ -55,6 +64,29 @@ def test_the_mean_of_the_itl_is_the_tpot():
 
 def test_tokens_per_event_count_the_first_one():
     assert tokens_per_event(record((1.0, 3), (1.5, 4), (4.0, 9))) == (3, 1, 5)
+
+
+def test_a_chunk_gap_is_not_shared_by_its_tokens():
+    assert chunk_gap_seconds(record((1.0, 2), (2.0, 3), (5.0, 6))) == (1.0, 3.0)
+
+
+def test_end_to_end_and_rate_of_one_request():
+    one = record((12.0, 3), (14.0, 8), sent=9.0)
+    assert end_to_end_seconds(one) == 90.0
+    assert output_tokens_per_second(one) == 8 / 90
+
+
+def test_a_distribution_leaves_out_the_tails_that_it_is_too_small_for():
+    small, large = distribution([1.0] * 19), distribution([float(value) for value in range(100)])
+    assert (small.samples, small.p50, small.p90, small.p95, small.p99) == (19, 1.0, 1.0, None, None)
+    assert (large.mean, large.p50, large.p99) == (49.5, 49.5, pytest.approx(98.01))
+    assert distribution([]) is None
+
+
+def test_per_token_figures_are_left_out_where_only_totals_were_told():
+    one = replace(record((11.0, 2), (12.0, 4)), counts_exact=False, finished=12.0)
+    found = distributions([([one], steady_state([one]))])
+    assert set(found) == set(NAMES) - {"itl_seconds", "tokens_per_chunk"}
 
 
 @pytest.mark.parametrize(("p", "expected"), [(0.5, 50.5), (0.9, 90.1), (0.99, 99.01), (0.25, 25.75)])

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 
 import pytest
 
 from mtpgate.errors import UsageError
+from mtpgate.load.figures import NAMES
 from mtpgate.load.measure import measure, repeat_objection, run_repeat
 from mtpgate.load.measurement import Measurement
 from mtpgate.load.prompts import TokenPrompt
@@ -18,9 +20,9 @@ WORKLOAD = Workload(concurrency=2, input_tokens=4, output_tokens=8, requests=5, 
 PROMPTS = [TokenPrompt(f"code-{number}", "code", (number, 1, 2, 3)) for number in range(7)]
 
 
-def measured(server: Server, **options: object) -> Measurement:
+def measured(server: Server, workload: Workload = WORKLOAD, **options: object) -> Measurement:
     options = {"flush": lambda: None, "idle_timeout_seconds": 10.0} | options
-    return measure(server.url, "none", WORKLOAD, PROMPTS, **options)
+    return measure(server.url, "none", workload, PROMPTS, **options)
 
 
 def test_the_value_is_the_median_of_the_repeats_without_the_warm_up():
@@ -48,12 +50,39 @@ def test_the_cache_is_flushed_before_each_pass():
     assert events == [0, 2, 7, 12]
 
 
-def test_tokens_per_second_counts_all_tokens_of_a_pass():
-    with stream_server(Script()) as server:
+def test_the_whole_pass_is_kept_beside_its_steady_state():
+    with stream_server(Script(seconds_per_event=0.005)) as server:
         repeat = run_repeat(server.url, PROMPTS, concurrency=3, output_tokens=8)
     wall = repeat.ended - repeat.started
-    assert repeat.output_tokens_per_second * wall == pytest.approx(7 * 8)
+    assert repeat.pass_tokens_per_second * wall == pytest.approx(7 * 8)
     assert repeat.started == min(record.sent for record in repeat.records)
+    assert repeat.output_tokens_per_second == repeat.steady.output_tokens_per_second
+    # Seven requests on three slots: one slot works alone at the end.
+    assert repeat.steady.tail_seconds > 0.2 * wall
+    assert repeat.output_tokens_per_second > 1.1 * repeat.pass_tokens_per_second
+
+
+def test_a_pass_without_a_steady_state_has_the_figure_of_the_whole():
+    with stream_server(Script(stop_after=3)) as server:
+        repeat = run_repeat(server.url, PROMPTS[:1], concurrency=1, output_tokens=8)
+    assert repeat.steady is None
+    assert repeat.output_tokens_per_second == repeat.pass_tokens_per_second > 0
+
+
+def test_the_distributions_of_all_repeats_come_with_the_measurement():
+    with stream_server(Script(tokens_per_event=3)) as server:
+        found = measured(server).distributions
+    assert set(found) == set(NAMES)
+    assert found["ttft_seconds"].samples == found["end_to_end_seconds"].samples == 3 * 5
+    assert found["tokens_per_chunk"].samples <= 3 * 5 * 3
+    assert found["ttft_seconds"].p99 is None
+
+
+def test_what_was_cut_is_in_the_conditions():
+    with stream_server(Script()) as server:
+        conditions = measured(server).conditions
+    for name in ("ramp_seconds", "tail_seconds", "pass_tokens_per_second"):
+        assert len(conditions[name]) == 3 and min(conditions[name]) >= 0
 
 
 def test_the_progress_names_cell_workload_and_pass():
@@ -108,6 +137,15 @@ def test_a_client_at_its_limit_voids_the_pass():
         repeat = run_repeat(server.url, PROMPTS, concurrency=1, output_tokens=4)
     repeat.client["cpu_share"] = 0.95
     assert "the client limited itself: it used 95% of a core" in repeat_objection(repeat)
+
+
+def test_a_workload_can_ask_the_openai_api():
+    with stream_server(Script(verify_steps=4)) as server:
+        measurement = measured(server, workload=replace(WORKLOAD, api="completions"))
+    assert measurement.void is None
+    assert measurement.workload == "C2-completions"
+    assert {body["path"] for body in server.requests} == {"/v1/completions"}
+    assert measurement.accept_length == pytest.approx(8 / 4)
 
 
 def test_too_few_prompts_are_a_usage_error():

@@ -34,7 +34,7 @@ def test_scanning_equals_decoding_for_any_cut(stream: bytes, cuts: list[int]) ->
     edges = [0, *sorted(min(cut, len(stream)) for cut in cuts), len(stream)]
     for start, end in itertools.pairwise(edges):
         assert scanning.feed(stream[start:end]) == decoding.feed(stream[start:end])
-    assert scanning.last_event == decoding.last_event
+    assert scanning.events() == decoding.events()
 
 
 def test_an_incomplete_event_gives_no_count_yet():
@@ -47,7 +47,7 @@ def test_an_incomplete_event_gives_no_count_yet():
 def test_done_is_not_the_last_event():
     reader = ScanningReader()
     reader.feed(b'data: {"text":"a"}\n\ndata: [DONE]\n\n')
-    assert decode_event(reader.last_event) == {"text": "a"}
+    assert decode_event(reader.events()) == {"text": "a"}
 
 
 @pytest.mark.parametrize("event", [b"", b"data: [1]", b"data: {", b'{"text":"a"}'])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from mtpgate.errors import UsageError
-from mtpgate.load.measurement import Arrival, Measurement, Repeat, RequestRecord
+from mtpgate.load.measurement import Arrival, Distribution, Measurement, Repeat, RequestRecord, SteadyState
 from mtpgate.load.storage import append, from_json, read, to_json
 
 # A small alphabet: drawing from all of Unicode costs seconds for its tables.
@@ -30,6 +31,22 @@ records = st.builds(
     meta=st.dictionaries(texts, json_values, max_size=3),
     error=st.none() | texts,
     output_ids=st.lists(st.integers(0), max_size=3).map(tuple),
+    counts_exact=st.booleans(),
+)
+steady_states = st.builds(
+    SteadyState,
+    started=times,
+    ended=times,
+    output_tokens=figures,
+    input_tokens=figures,
+    concurrency=figures,
+    output_tokens_per_second=figures,
+    total_tokens_per_second=figures,
+    ramp_seconds=times,
+    tail_seconds=times,
+)
+distributions = st.builds(
+    Distribution, st.integers(1), figures, figures, st.none() | figures, st.none() | figures, st.none() | figures
 )
 repeats = st.builds(
     Repeat,
@@ -40,7 +57,9 @@ repeats = st.builds(
     ttft_seconds=st.lists(times, max_size=3).map(tuple),
     tpot_seconds=st.lists(times, max_size=3).map(tuple),
     accept_length=st.none() | figures,
-    client=st.dictionaries(texts, figures, max_size=2),
+    client=st.dictionaries(texts, st.none() | figures, max_size=2),
+    steady=st.none() | steady_states,
+    pass_tokens_per_second=st.none() | figures,
 )
 measurements = st.builds(
     Measurement,
@@ -56,6 +75,7 @@ measurements = st.builds(
     tpot_p50_seconds=figures,
     void=st.none() | texts,
     conditions=st.dictionaries(texts, json_values, max_size=3),
+    distributions=st.dictionaries(texts, distributions, max_size=2),
 )
 
 
@@ -75,6 +95,17 @@ def test_a_measurement_without_figures_reads_back():
     back = from_json(to_json(void()))
     assert math.isnan(back.output_tokens_per_second) and math.isnan(back.ttft_p50_seconds)
     assert back.void == "cut"
+
+
+def test_a_line_from_before_the_steady_state_was_kept_reads():
+    content = json.loads(to_json(void()))
+    del content["distributions"]
+    content["repeats"] = [
+        {"records": [], "started": 0.0, "ended": 1.0, "output_tokens_per_second": 5.0}
+        | {"ttft_seconds": [], "tpot_seconds": [], "accept_length": None, "client": {}}
+    ]
+    (repeat,) = from_json(json.dumps(content)).repeats
+    assert (repeat.steady, repeat.pass_tokens_per_second) == (None, None)
 
 
 def test_lines_are_appended_to_a_file(tmp_path):

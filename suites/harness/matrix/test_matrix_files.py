@@ -115,6 +115,13 @@ def test_two_workloads_of_one_concurrency_are_refused(faults_of) -> None:
     assert "both are C1" in faults_of(f"{MINIMAL}{row}\n")[0]
 
 
+def test_two_workloads_of_one_concurrency_may_differ_in_their_api(tmp_path) -> None:
+    row = MINIMAL.splitlines()[-1]
+    path = tmp_path / "x.yaml"
+    path.write_text(f"{MINIMAL}{row.replace('}', ', api: completions}')}\n")
+    assert [workload.name for workload in load_matrix(path).workloads] == ["C1", "C1-completions"]
+
+
 def test_no_workload_is_refused(faults_of) -> None:
     assert "no workload" in faults_of(MINIMAL.partition("workloads:")[0] + "workloads: []\n")[0]
 
