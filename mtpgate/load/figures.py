@@ -81,7 +81,11 @@ def percentile(samples: Sequence[float], p: float) -> float:
     needed = _samples_needed(p)
     if len(samples) < needed:
         raise UsageError(f"p{p * 100:g} needs at least {needed} samples, there are {len(samples)}")
-    ordered = sorted(samples)
+    return quantile(sorted(samples), p)
+
+
+def quantile(ordered: Sequence[float], p: float) -> float:
+    """The ``p`` quantile of sorted samples, by linear interpolation as numpy's, however few they are."""
     position = p * (len(ordered) - 1)
     below = math.floor(position)
     above = min(below + 1, len(ordered) - 1)
