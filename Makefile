@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Hundreds of short Python processes would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help mtp test lint harness launch seeded bench report clean
+.PHONY: help mtp test lint harness launch seeded bench bench-load report clean
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -42,9 +42,13 @@ test: lint harness launch
 seeded: $(VENV)/installed
 	$(BIN)/python -m pytest -m engine suites/harness -v $(ARGS)
 
-# Limits that need a quiet machine: a log of 1 GiB in 10 s and 200 MiB, one of 200 KB in 0.3 s.
-bench: $(VENV)/installed
+# Limits that need a quiet machine: a log of 1 GiB in 10 s and 200 MiB, one of 200 KB in 0.3 s; the load generator's errors
+# against a server of known pace, and its cost.
+bench: bench-load
 	$(BIN)/python tools/bench_diagnose.py
+
+bench-load: $(VENV)/installed
+	$(BIN)/python tools/bench_load.py $(ARGS)
 
 report: $(VENV)/installed
 	$(BIN)/python -m mtpgate report

@@ -145,7 +145,7 @@ class _Load:
 
     def _refused(self, error: str) -> LoadRun:
         now = time.perf_counter()
-        nothing = Exchange(self._waiting[0], len(self._slots), now, now, (), b"", error)
+        nothing = Exchange(self._waiting[0], len(self._slots), now, now, (), None, error)
         return LoadRun((record_of(nothing),), now, now, ClientHealth.unknown())
 
     def _next(self, slot: StreamProtocol) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from mtpgate.load.measurement import Arrival, RequestRecord
 from mtpgate.load.prompts import TokenPrompt
-from mtpgate.load.sse import UNCOUNTED
+from mtpgate.load.sse import UNCOUNTED, EventReader
 from mtpgate.load.wire import Answer, Wire
 
 
@@ -30,10 +30,10 @@ class Exchange:
     slot: int
     sent: float
     finished: float
-    arrivals: tuple[Arrival, ...]
-    """Of each event that brought tokens; ``completion_tokens`` is ``UNCOUNTED`` where it does not say how many."""
-    events: bytes
-    """See :meth:`mtpgate.load.sse.EventReader.events`."""
+    arrivals: Sequence[tuple[float, int]]
+    """(time, tokens so far) of each event that brought tokens; ``UNCOUNTED`` where it does not say how many."""
+    reader: EventReader | None
+    """Holds what the answer is made from; None if nothing was read."""
     error: str | None
 
 
@@ -41,9 +41,10 @@ def record_of(exchange: Exchange) -> RequestRecord:
     """The record of an exchange; an answer that is not what was asked for has an ``error`` that says how."""
     error = exchange.error
     answer = Answer()
-    if exchange.events:
+    events = exchange.reader.events() if exchange.reader is not None else b""
+    if events:
         try:
-            answer = exchange.job.wire.answer(exchange.events)
+            answer = exchange.job.wire.answer(events)
         except ValueError as not_json:
             error = error or f"the answer cannot be decoded ({not_json})"
     arrivals, exact = _counted(exchange.arrivals)
@@ -58,31 +59,29 @@ def record_of(exchange: Exchange) -> RequestRecord:
         output_tokens=completion_tokens,
         text=answer.text,
         meta=answer.meta,
-        error=error or _objection(exchange, answer, completion_tokens),
+        error=error or (_objection(exchange, answer, completion_tokens) if events else "the answer was empty"),
         output_ids=answer.output_ids,
         counts_exact=exact,
     )
 
 
-def _counted(arrivals: Sequence[Arrival]) -> tuple[tuple[Arrival, ...], bool]:
+def _counted(arrivals: Sequence[tuple[float, int]]) -> tuple[tuple[Arrival, ...], bool]:
     """The pieces with their counts, and whether the server told each.
 
     A server without ``continuous_usage_stats`` tells the total behind its last piece: each piece then gets an even
     share of it. The sum is right, and the TPOT as far as the pieces are alike.
     """
-    pieces = [arrival for arrival in arrivals if arrival.completion_tokens == UNCOUNTED]
+    pieces = [time for time, tokens in arrivals if tokens == UNCOUNTED]
     if not pieces:
-        return tuple(arrivals), True
-    total = max(arrival.completion_tokens for arrival in arrivals)
+        return tuple(Arrival(time, tokens) for time, tokens in arrivals), True
+    total = max(tokens for _, tokens in arrivals)
     if total == UNCOUNTED:
         return (), False
     shares = (round(total * number / len(pieces)) for number in range(1, len(pieces) + 1))
-    return tuple(Arrival(piece.time, share) for piece, share in zip(pieces, shares, strict=True)), False
+    return tuple(Arrival(time, share) for time, share in zip(pieces, shares, strict=True)), False
 
 
 def _objection(exchange: Exchange, answer: Answer, counted: int) -> str | None:
-    if not exchange.events:
-        return "the answer was empty"
     if answer.error is not None:
         return f"the server answered with an error event: {answer.error}"
     if exchange.arrivals and not counted:

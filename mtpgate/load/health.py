@@ -1,10 +1,14 @@
 """How much the client itself was in the way: its CPU share, its lateness, its turnaround between requests.
 
-What the client writes down as an arrival is when it *read* it. It is late by the time that its thread waited for a
-core (another process had it), and by the work of the reads before. The first is what Linux counts as ``run_delay`` in
-``/proc/thread-self/schedstat`` (Documentation/scheduler/sched-stats.rst), exactly; the second shows in the CPU share.
-The lag of the loop's own timers sees both, in steps of a millisecond (the resolution of epoll's time-out), and the
-whole machine's stalls too, so it is kept beside them.
+What the client writes down as an arrival is when it *read* it. Lateness has two kinds, and the larger one counts:
+
+* Often and short: the thread waited for a core that another process had. Linux counts that as ``run_delay`` in
+  ``/proc/thread-self/schedstat`` (Documentation/scheduler/sched-stats.rst); divided by the times that the thread got a
+  core it is the mean delay of a wake-up.
+* Rare and long: the loop stood still (a long callback, memory, the whole machine). A timer that is due every
+  :data:`PROBE_SECONDS` sees it as a lag L. A read at a random moment falls into that stall with probability L / T and
+  then waits L / 2, so the mean lateness is the sum of L**2 / 2T. Its steps of a millisecond (the resolution of epoll's
+  time-out) vanish in the square.
 """
 
 from __future__ import annotations
@@ -35,9 +39,10 @@ class ClientHealth:
     """The mean delay of a timer."""
     loop_lag_max_seconds: float
     """The largest delay of a timer, which is how late a read may have been seen."""
+    stall_share: float
+    """That delay / wall time: what it can have cost at most, if all slots waited for it."""
     late_mean_seconds: float
-    """How late a read was seen on average: waiting for a core / wake-ups; the loop's mean lag where the kernel does not
-    say."""
+    """How late a read was seen on average."""
     waiting_share: float | None
     """Time in which the thread could have run and had no core / wall time; None where the kernel does not say."""
     turnaround_mean_seconds: float
@@ -51,7 +56,7 @@ class ClientHealth:
     @classmethod
     def unknown(cls) -> ClientHealth:
         """For a pass that never began."""
-        return cls(0.0, 0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0.0)
+        return cls(0.0, 0.0, 0.0, 0.0, 0.0, None, 0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True)
@@ -61,6 +66,8 @@ class OwnTime:
     cpu_share: float
     lag_mean: float
     lag_max: float
+    late_by_stalls: float
+    """Mean lateness of a read at a random moment because of the lags that were seen."""
     waiting_share: float | None = None
     wait_mean: float | None = None
     """Waiting for a core / wake-ups."""
@@ -98,7 +105,14 @@ class HealthProbe:
         if before is not None and after is not None:
             waited = (after[0] - before[0]) / 1e9
             waiting_share, wait_mean = waited / wall, waited / max(1, after[1] - before[1])
-        return OwnTime(cpu_share, sum(lags) / len(lags), max(lags), waiting_share, wait_mean)
+        return OwnTime(
+            cpu_share=cpu_share,
+            lag_mean=sum(lags) / len(lags),
+            lag_max=max(lags),
+            late_by_stalls=sum(lag * lag for lag in lags) / (2 * wall),
+            waiting_share=waiting_share,
+            wait_mean=wait_mean,
+        )
 
 
 def client_health(records: Sequence[RequestRecord], own: OwnTime) -> ClientHealth:
@@ -109,11 +123,12 @@ def client_health(records: Sequence[RequestRecord], own: OwnTime) -> ClientHealt
     pauses = [later.sent - earlier.finished for slot in by_slot.values() for earlier, later in pairwise(slot)]
     wall = max(record.finished for record in records) - min(record.sent for record in records)
     busy = sum(record.finished - record.sent for record in records)
-    late = own.wait_mean if own.wait_mean is not None else own.lag_mean
+    late = max(own.late_by_stalls, own.wait_mean or 0.0)
     return ClientHealth(
         cpu_share=own.cpu_share,
         loop_lag_mean_seconds=own.lag_mean,
         loop_lag_max_seconds=own.lag_max,
+        stall_share=own.lag_max / max(wall, own.lag_max, 1e-9),
         late_mean_seconds=late,
         waiting_share=own.waiting_share,
         turnaround_mean_seconds=sum(pauses) / len(pauses) if pauses else 0.0,

@@ -22,7 +22,7 @@ from dataclasses import asdict
 
 from mtpgate.load.closed_loop import STOPPED, LoadRun, run_load
 from mtpgate.load.figures import accept_length, distributions, tpot_seconds, ttft_seconds
-from mtpgate.load.honesty import client_objection
+from mtpgate.load.honesty import LARGEST_LOSS, client_objection
 from mtpgate.load.measurement import Measurement, Repeat, RequestRecord
 from mtpgate.load.prompts import TokenPrompt, first_prompts
 from mtpgate.load.steady import steady_state, within
@@ -79,11 +79,13 @@ def measure(
     warmup: bool = True,
     on_progress: Progress = lambda _: None,
     idle_timeout_seconds: float = IDLE_TIMEOUT_SECONDS,
+    largest_loss: float = LARGEST_LOSS,
 ) -> Measurement:
     """Measure ``workload`` on the server at ``base_url`` (``http://HOST:PORT``).
 
     ``flush`` empties the server's prefix cache and returns when that is done; ``on_progress`` gets a line when a pass
-    begins and ends.
+    begins and ends; ``largest_loss`` is the share of the load that the client itself may cost before the measurement
+    is void.
 
     Raises:
         UsageError: a bad address, or fewer prompts than ``workload.requests``.
@@ -106,7 +108,7 @@ def measure(
         )
         if name != "warm-up":
             repeats.append(repeat)
-        objection = repeat_objection(repeat)
+        objection = repeat_objection(repeat, largest_loss=largest_loss)
         if objection is not None:
             void = f"{name}: {objection}"
             break
@@ -162,7 +164,7 @@ def repeat_of(run: LoadRun) -> Repeat:
     )
 
 
-def repeat_objection(repeat: Repeat) -> str | None:
+def repeat_objection(repeat: Repeat, *, largest_loss: float = LARGEST_LOSS) -> str | None:
     """Why a pass does not count, or None."""
     failed = [record for record in repeat.records if record.error is not None]
     if failed:
@@ -171,7 +173,7 @@ def repeat_objection(repeat: Repeat) -> str | None:
             f"request {cause.prompt_id} failed: {cause.error} "
             f"({len(failed)} of {len(repeat.records)} requests did not end well; see the server's log)"
         )
-    limited = client_objection(repeat)
+    limited = client_objection(repeat, largest_loss=largest_loss)
     if limited is not None:
         return f"the client limited itself: {limited}"
     cached = _cached_share(repeat.records)

@@ -10,7 +10,6 @@ from typing import cast
 import httptools
 
 from mtpgate.load.exchange import Exchange, Job
-from mtpgate.load.measurement import Arrival
 from mtpgate.load.sse import UNCOUNTED, DecodingReader, ScanningReader
 
 RECEIVE_BYTES = 256 * 1024
@@ -37,7 +36,7 @@ class StreamProtocol(asyncio.BufferedProtocol):
         self._transport: asyncio.Transport | None = None
         self._job: Job | None = None
         self._sent = 0.0
-        self._arrivals: list[Arrival] = []
+        self._arrivals: list[tuple[float, int]] = []
         self._tokens = 0
         self._refusal = b""
 
@@ -102,9 +101,9 @@ class StreamProtocol(asyncio.BufferedProtocol):
             # The last event often repeats the count of the one before it, with the final meta_info or usage.
             if count > self._tokens:
                 self._tokens = count
-                self._arrivals.append(Arrival(self.last_activity, count))
+                self._arrivals.append((self.last_activity, count))
             elif count == UNCOUNTED:
-                self._arrivals.append(Arrival(self.last_activity, UNCOUNTED))
+                self._arrivals.append((self.last_activity, UNCOUNTED))
 
     def on_message_complete(self) -> None:
         """The end of the answer (called by the parser)."""
@@ -127,8 +126,8 @@ class StreamProtocol(asyncio.BufferedProtocol):
                 slot=self.number,
                 sent=self._sent,
                 finished=finished,
-                arrivals=tuple(self._arrivals),
-                events=self._reader.events(),
+                arrivals=self._arrivals,
+                reader=self._reader,
                 error=error,
             ),
         )

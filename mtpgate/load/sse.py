@@ -13,6 +13,7 @@ colon) cannot be matched there.
 from __future__ import annotations
 
 import json
+import re
 from typing import Protocol
 
 SEPARATOR = b"\n\n"
@@ -21,6 +22,7 @@ DONE = b"data: [DONE]"
 COUNT_KEY = b'"completion_tokens":'
 CHOICE_KEY = b'"choices":[{'
 """What a piece of an OpenAI stream has and its last event, which only tells the usage, has not."""
+NUMBER = re.compile(rb"\s*(\d+)")
 MANY_DIGITS = 20
 """Bytes looked at behind the key: no count has more digits."""
 
@@ -58,7 +60,8 @@ class ScanningReader:
             at = event.rfind(COUNT_KEY)
             if at >= 0:
                 start = at + len(COUNT_KEY)
-                counts.append(_leading_number(event[start : start + MANY_DIGITS]))
+                number = NUMBER.match(event, start, start + MANY_DIGITS)
+                counts.append(int(number[1]) if number else 0)
             elif CHOICE_KEY in event:
                 counts.append(UNCOUNTED)
         return counts
@@ -69,6 +72,14 @@ class ScanningReader:
     def _events(self, data: bytes) -> list[bytes]:
         if self._rest:
             data = self._rest + data
+        # Nearly every read is one whole event, and needs no list made of it.
+        elif data.find(b"\n") == len(data) - 2 and data.endswith(SEPARATOR) and not data.startswith(DONE):
+            events = [data[: -len(SEPARATOR)]]
+            if self._cumulative:
+                self._kept = events
+            else:
+                self._kept += events
+            return events
         if not data.endswith(SEPARATOR):
             end = data.rfind(SEPARATOR)
             if end < 0:
@@ -117,11 +128,3 @@ def decode_event(event: bytes) -> dict[str, object]:
     if not isinstance(decoded, dict):
         raise ValueError(f"not a JSON object: {event[:80]!r}")
     return decoded
-
-
-def _leading_number(data: bytes) -> int:
-    data = data.lstrip()
-    end = 0
-    while end < len(data) and 48 <= data[end] <= 57:
-        end += 1
-    return int(data[:end]) if end else 0

@@ -23,7 +23,9 @@ def of(own: OwnTime, *records: RequestRecord) -> Repeat:
     return Repeat(records, 0.0, 1.0, 200.0, (), (), None, client_health(records, own).__dict__)
 
 
-FREE = OwnTime(cpu_share=0.1, lag_mean=0.0004, lag_max=0.001, waiting_share=0.001, wait_mean=0.00001)
+FREE = OwnTime(
+    cpu_share=0.1, lag_mean=0.0004, lag_max=0.001, late_by_stalls=0.00001, waiting_share=0.001, wait_mean=0.00001
+)
 
 
 def test_a_client_that_was_not_in_the_way_has_nothing_against_it():
@@ -31,27 +33,38 @@ def test_a_client_that_was_not_in_the_way_has_nothing_against_it():
 
 
 def test_a_client_without_a_core_of_its_own_voids_the_pass():
-    """Another process had the core: reads were late by a large part of the gaps that they measure."""
-    stolen = replace(FREE, waiting_share=0.4, wait_mean=0.002)
+    """Another process had the core: a read was late by more than the gaps that it measures."""
+    stolen = replace(FREE, waiting_share=0.4, wait_mean=0.006)
     said = client_objection(of(stolen, request(0, 0.0)))
     assert said == (
-        "it read 2.00 ms late on average, of 5.00 ms between two chunks (limit 25%); "
+        "it read 6.00 ms late on average, with 5.00 ms between two chunks; "
         "it waited for a core in 40.0% of the time: give the client a core of its own"
     )
 
 
 def test_the_same_lateness_is_nothing_beside_longer_gaps():
-    assert client_objection(of(replace(FREE, wait_mean=0.002), request(0, 0.0, gap=0.05))) is None
+    assert client_objection(of(replace(FREE, wait_mean=0.006), request(0, 0.0, gap=0.05))) is None
 
 
-def test_without_the_kernel_s_figures_the_lag_of_the_loop_counts():
-    deaf = OwnTime(cpu_share=0.1, lag_mean=0.003, lag_max=0.02)
-    assert "it read 3.00 ms late on average" in client_objection(of(deaf, request(0, 0.0)))
+def test_without_the_kernel_s_figures_the_stalls_of_the_loop_count():
+    deaf = OwnTime(cpu_share=0.1, lag_mean=0.003, lag_max=0.009, late_by_stalls=0.006)
+    said = client_objection(of(deaf, request(0, 0.0)))
+    assert said == "it read 6.00 ms late on average, with 5.00 ms between two chunks; give the client a core of its own"
+
+
+def test_one_long_stall_voids_the_pass_however_short_the_mean_lateness():
+    """All slots may end in it, so it can cost its whole length."""
+    said = client_objection(of(replace(FREE, lag_max=0.03), request(0, 0.0)))
+    assert said.startswith("it stood still for 0.030 s, 3.0% of the pass (limit 1.0%)")
+
+
+def test_a_matrix_with_a_larger_minimum_effect_allows_a_larger_loss():
+    assert client_objection(of(replace(FREE, lag_max=0.03), request(0, 0.0)), largest_loss=0.05) is None
 
 
 def test_slots_that_stand_idle_void_the_pass():
     late = [request(0, 0.0), request(0, 1.03), request(0, 2.06)]
-    assert "its slots stood idle or unread for 2.0% of their time (limit 1%)" in client_objection(of(FREE, *late))
+    assert "its slots stood idle or unread for 2.0% of their time (limit 1.0%)" in client_objection(of(FREE, *late))
 
 
 def test_a_full_core_voids_the_pass():
@@ -84,6 +97,12 @@ def seen(work: float) -> OwnTime:
 
 def test_a_loop_that_stood_still_shows_its_lag_even_at_the_very_end():
     assert seen(0.3).lag_max > 0.2
+
+
+def test_lateness_at_a_random_moment_weighs_a_stall_by_its_length():
+    found = seen(0.3)
+    # A stall of 0.3 s in a pass of 0.4 s: 0.3 ** 2 / 2 / 0.4, or more on a busy machine.
+    assert found.late_by_stalls > 0.05
 
 
 def test_work_shows_in_the_cpu_share():
