@@ -15,7 +15,6 @@ import json
 import shutil
 import subprocess
 import sys
-import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, NoReturn
@@ -28,6 +27,7 @@ sys.path.insert(0, str(ROOT))
 
 from mtpgate.errors import UsageError  # noqa: E402 - found where this script lies
 from mtpgate.report.run import Run, load_run  # noqa: E402
+from mtpgate.report.text import elapsed  # noqa: E402
 
 BAD_USE, CUT_SHORT = 2, 3
 INTERRUPTED = 2
@@ -133,12 +133,10 @@ def one(number: int, options: argparse.Namespace) -> CleanRun | None:
     out = options.out / f"run-{number:03}"
     shutil.rmtree(out, ignore_errors=True)
     pytest = [sys.executable, "-m", "pytest", "-m", options.marks, f"--matrix={options.matrix}", f"--out={out}"]
-    began = time.monotonic()
     with out.with_suffix(".log").open("wb") as log:
         command = [*options.before, *pytest, "-p", "no:cacheprovider", *options.option]
         process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=subprocess.STDOUT)
         exit_code = ended(process)
-    seconds = time.monotonic() - began
     if exit_code == INTERRUPTED:
         return None
     try:
@@ -147,7 +145,7 @@ def one(number: int, options: argparse.Namespace) -> CleanRun | None:
         refuse(f"run {number}: {error}\nsee {out.with_suffix('.log')}")
     if exit_code not in DONE or run.finished is None:
         return None
-    return summed(number, exit_code, seconds, run)
+    return summed(number, exit_code, run)
 
 
 def ended(process: subprocess.Popen[bytes]) -> int:
@@ -159,13 +157,14 @@ def ended(process: subprocess.Popen[bytes]) -> int:
             continue
 
 
-def summed(number: int, exit_code: int, seconds: float, run: Run) -> CleanRun:
+def summed(number: int, exit_code: int, run: Run) -> CleanRun:
     parity = [cell.parity for cell in run.cells if cell.parity is not None]
     tolerances = [found.get("weighed_tolerance", found.get("tolerance")) for found in parity]
     return CleanRun(
         number=number,
         exit_code=exit_code,
-        seconds=round(seconds, 1),
+        # Without what the words before the command waited for.
+        seconds=elapsed(run.info.started, run.finished.finished if run.finished else "") or 0.0,
         asked=len(run.checks),
         missing=len(run.missing),
         red=messages(run, RED),
