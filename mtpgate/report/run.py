@@ -122,12 +122,6 @@ def load_run(root: Path) -> Run:
     )
 
 
-def run_id(root: Path) -> str:
-    """What names the run under ``root``: the moment it began; empty where there is none."""
-    info = _Reader(root).document("run.json", RunInfo)
-    return "" if info is None else info.started
-
-
 def _worst_of_each(records: Iterable[CheckRecord]) -> dict[str, CheckRecord]:
     """A test may report twice, e.g. a pass and then a clean-up that broke: what is worse counts, else what is later."""
     found: dict[str, CheckRecord] = {}
