@@ -1,8 +1,8 @@
 """When a client was in the way of what it measured: its limits, and where they come from.
 
 Shares are of what is measured, so they are asked for only where a model can have been measured: requests of at least
-:data:`SHORTEST_REQUEST_SECONDS`, chunks at least :data:`SHORTEST_GAP_SECONDS` apart. A server that answers faster has
-no model behind it, and the client's microseconds are a large share of nothing.
+:data:`SHORTEST_REQUEST_SECONDS` with chunks at least :data:`SHORTEST_GAP_SECONDS` apart. Of a faster server the
+client's own milliseconds are a large share, and mean nothing.
 """
 
 from __future__ import annotations
@@ -47,15 +47,16 @@ def client_objection(repeat: Repeat, *, largest_loss: float = LARGEST_LOSS) -> s
             f"it used {cpu_share:.0%} of a core (limit {CPU_SHARE_LIMIT:.0%}); "
             "lower the concurrency or give the client a core of its own"
         )
-    if _median(map(end_to_end_seconds, repeat.records)) >= SHORTEST_REQUEST_SECONDS:
-        lost, stall = client.get("load_lost_share") or 0.0, client.get("stall_share") or 0.0
-        if lost > largest_loss:
-            what = f"its slots stood idle or unread for {lost:.1%} of their time (limit {largest_loss:.1%})"
-            return f"{what}; {_whose(repeat)}"
-        if stall > largest_loss:
-            seconds = client.get("loop_lag_max_seconds") or 0.0
-            what = f"it stood still for {seconds:.3f} s, {stall:.1%} of the pass (limit {largest_loss:.1%})"
-            return f"{what}; {_whose(repeat)}"
+    if _median(map(end_to_end_seconds, repeat.records)) < SHORTEST_REQUEST_SECONDS:
+        return None
+    lost, stall = client.get("load_lost_share") or 0.0, client.get("stall_share") or 0.0
+    if lost > largest_loss:
+        what = f"its slots stood idle or unread for {lost:.1%} of their time (limit {largest_loss:.1%})"
+        return f"{what}; {_whose(repeat)}"
+    if stall > largest_loss:
+        seconds = client.get("loop_lag_max_seconds") or 0.0
+        what = f"it stood still for {seconds:.3f} s, {stall:.1%} of the pass (limit {largest_loss:.1%})"
+        return f"{what}; {_whose(repeat)}"
     gap = _median(gap for record in repeat.records for gap in chunk_gap_seconds(record))
     late = client.get("late_mean_seconds") or 0.0
     if late > LATE_LIMIT * gap and gap >= SHORTEST_GAP_SECONDS:
