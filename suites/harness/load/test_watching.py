@@ -12,7 +12,7 @@ from types import SimpleNamespace
 import pytest
 
 from mtpgate.gpu.watch import GpuSample
-from mtpgate.load import canary_child
+from mtpgate.load import canary_child, watching
 from mtpgate.load.canary import CanaryRun, run_canary
 from mtpgate.load.watching import Watch
 
@@ -31,16 +31,19 @@ def burner(seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen([sys.executable, "-c", START, BURN.format(seconds)], start_new_session=True)
 
 
-def test_a_process_that_burns_beside_the_load_is_named_with_its_cores(tmp_path: Path) -> None:
+def test_a_process_that_burns_beside_the_load_is_named_with_its_cores(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Busier ones beside this test would leave no room for it.
+    monkeypatch.setattr(watching, "KEPT_PROCESSES", 1000)
     with watch(tmp_path) as watched:
         burner(1.5).wait()
         time.sleep(1.0)
     found = watched.conditions
+    named = [process for process in found.others if process.name.startswith("python -c")]
     # It has had at least a tenth of a core on any machine that is not hopelessly busy.
-    named = [process for process in found.others if process.name.startswith("python")]
-    assert named and named[0].cores > 0.1
-    assert " -c" in " ".join(process.name for process in named)
-    assert found.other_cores >= 0.1
+    assert named and named[0].cores > 0.1, found.others
+    assert found.other_cores >= named[0].cores - 0.001
     assert len(found.host) >= 5
     assert all(0 <= sample.busy_share <= 1 for sample in found.host)
 

@@ -237,5 +237,6 @@ def test_a_spoiled_load_is_broken_by_the_machine_and_failed_by_the_server(gate, 
     )
     loads_of(monkeypatch, spoiled, spoiled)
     monkeypatch.setattr(Gate, "key", lambda *_: KEY)
+    config = SimpleNamespace(stash=pytest.Stash())
     with pytest.raises(kind, match="void, not judged: disturbed: as it is"):
-        throughput.test_tokens_per_second(gate, Workload(1, 4, 32, 1), SimpleNamespace(config=None, node=None))
+        throughput.test_tokens_per_second(gate, Workload(1, 4, 32, 1), SimpleNamespace(config=config, node=None))
