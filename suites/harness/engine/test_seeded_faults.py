@@ -204,7 +204,7 @@ def test_a_slower_engine_fails_throughput_against_its_recorded_baseline(tmp_path
     assert "regression" in record.message
     assert "step time moved" in record.message
     assert "confirmed by a relaunch" in record.message
-    assert (suite.out / "cells" / CELL / "server-2.log").exists()
+    assert (suite.out / "cells" / cell / "server-2.log").exists()
 
 
 def test_an_out_of_memory_in_the_load_is_a_failed_start_with_its_phase(suite: Suite) -> None:
