@@ -7,7 +7,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 # Hundreds of short Python processes would compile everything again.
 unexport PYTHONDONTWRITEBYTECODE
-.PHONY: help mtp test lint harness launch seeded bench bench-load report clean
+.PHONY: help mtp test test-slow lint harness launch seeded bench bench-load report clean
 
 VENV ?= .venv
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
@@ -30,10 +30,14 @@ lint: $(VENV)/installed
 	$(BIN)/lint-imports
 
 harness: $(VENV)/installed
-	$(BIN)/python -m pytest suites/harness -m "not engine" -n 3 --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest suites/harness -m "not engine and not slow" -n 3 --dist worksteal $(ARGS)
+
+# The tests of the suite that run it several times over (two to three minutes).
+test-slow: $(VENV)/installed
+	$(BIN)/python -m pytest suites/harness -m "slow and not engine" -n 3 --dist worksteal $(ARGS)
 
 launch: $(VENV)/installed
-	$(BIN)/python -m pytest -m "startup or acceptance or serving" --cell eagle-s3-k1-d4 --out reports/out/launch
+	$(BIN)/python -m pytest -m "(startup or acceptance or serving) and not probe" --cell eagle-s3-k1-d4 --out reports/out/launch
 
 test: lint harness launch
 	@echo "make test: all passed; the report of the real launch is reports/out/launch/index.html"

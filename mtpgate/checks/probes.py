@@ -46,6 +46,10 @@ DEADLY: Mapping[str, Probe] = {
 """Inputs that some SGLang dies of instead of refusing them: 0.5.23 of each."""
 
 
+IMPLIED: Mapping[str, str] = {"negative-token": "token-beyond-vocabulary"}
+"""Not asked where the server has just died of the other: the same look-up fails, and a death costs a launch."""
+
+
 @dataclass(frozen=True)
 class ProbeResult:
     """What a probe came to."""

@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from mtpgate.checks.answers import Answer, Answers
 from mtpgate.checks.control import Control, calibrate, table_of
@@ -16,6 +17,13 @@ VOCABULARY = 50
 LENGTH = 32
 
 
+@cache
+def exact_logits(context: tuple[int, ...]) -> tuple[float, ...]:
+    """The toy's logits, which every test asks for the same contexts."""
+    exact = random.Random(str(list(context)))
+    return tuple(exact.gauss(0.0, 4.0) for _ in range(VOCABULARY))
+
+
 @dataclass
 class Toy:
     """The next token's logits are a fixed function of all tokens before it, plus rounding of a scale."""
@@ -24,8 +32,7 @@ class Toy:
     generator: random.Random
 
     def top(self, context: Sequence[int]) -> list[tuple[float, int]]:
-        exact = random.Random(str(list(context)))
-        logits = [exact.gauss(0.0, 4.0) + self.generator.gauss(0.0, self.rounding) for _ in range(VOCABULARY)]
+        logits = [logit + self.generator.gauss(0.0, self.rounding) for logit in exact_logits(tuple(context))]
         total = math.log(sum(math.exp(logit) for logit in logits))
         return sorted(((logit - total, token) for token, logit in enumerate(logits)), reverse=True)
 

@@ -31,6 +31,7 @@ def baseline(tmp_path: Path) -> Baseline:
     return Baseline(tmp_path)
 
 
+@pytest.mark.slow
 def test_accept_show_and_diff(baseline: Baseline, tmp_path: Path) -> None:
     run = f"--run={tmp_path / 'out'}"
     assert "nothing has been accepted yet" in baseline("show").stdout
@@ -84,6 +85,7 @@ def test_every_command_has_help_with_an_example(baseline: Baseline, command: str
     assert f"Example: python -m mtpgate baseline {command}" in " ".join(baseline(command, "--help").stdout.split())
 
 
+@pytest.mark.slow
 def test_a_result_file_is_imported_shown_and_accepted(baseline: Baseline, tmp_path: Path) -> None:
     file, matrix = written(tmp_path, LINE), tmp_path / "small.yaml"
     matrix.write_text(MATRIX)

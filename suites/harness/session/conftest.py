@@ -19,6 +19,9 @@ from mtpgate.report.run import Run, load_run
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 SERVER = ROOT / "suites" / "harness" / "standin" / "server.py"
+QUESTIONS = "mtp and not probe"
+"""Asked where a test names no markers: probes are a dozen questions of each cell, and have tests of their own."""
+
 TIMEOUT_SECONDS = 240
 """Against a run that hangs; a run takes 3 to 8 s."""
 
@@ -80,7 +83,7 @@ class Suite:
         # A second for each load, and the stand-in's speed does not depend on the machine.
         unused += [] if "--canary" in arguments else ["--no-canary"]
         asked = [argument for argument in arguments if argument != "--canary"]
-        return [sys.executable, "-m", "pytest", "-m", "mtp", *unused, *defaults, *asked]
+        return [sys.executable, "-m", "pytest", "-m", QUESTIONS, *unused, *defaults, *asked]
 
     def environment(self, behaviour: dict[str, object] | None = None) -> dict[str, str]:
         # Without bytecode every run would compile pytest's rewritten modules again.

@@ -11,6 +11,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
+
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[2]
 CELL = "eagle-s1-k1-d2"

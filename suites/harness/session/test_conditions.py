@@ -8,7 +8,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from mtpgate.judge.baselines import BaselineStore
+
+pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[3]
 CELL = "eagle-s1-k1-d2"

@@ -11,6 +11,8 @@ import pytest
 from mtpgate.judge import history
 from mtpgate.report.page import render
 
+pytestmark = pytest.mark.slow
+
 CELL = "eagle-s1-k1-d2"
 ONLY = ("-m", "throughput", "--cell", CELL)
 FAST = {"tokens_per_second": 200.0}

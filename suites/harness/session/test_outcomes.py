@@ -36,6 +36,7 @@ def test_a_figure_without_a_baseline_is_measured_and_not_passed(suite: Any) -> N
     assert "2 skipped" in ended.output
 
 
+@pytest.mark.slow
 def test_the_reference_is_launched_for_parity_only(suite: Any) -> None:
     speed = suite.run("-m", "throughput", "--cell", "eagle-s1-k1-d2")
     assert [row.info.id for row in speed.run.cells] == ["eagle-s1-k1-d2"]
@@ -50,6 +51,7 @@ def test_a_question_that_no_cell_is_asked_is_left_out_not_skipped(suite: Any) ->
     assert "skipped" not in ended.output
 
 
+@pytest.mark.slow
 def test_a_slower_server_fails_against_its_recorded_baseline(suite: Any) -> None:
     only = ("-m", "throughput", "--cell", "eagle-s1-k1-d2")
     assert suite.run(*only, "--record-baselines", behaviour=FAST).code == 0
@@ -80,6 +82,7 @@ def test_the_acceptance_asked_alone_makes_a_short_load_of_its_own(suite: Any) ->
     assert row.acceptance["under_load"]["by_load"]["C4"]["requests"] == 4
 
 
+@pytest.mark.slow
 def test_drafts_that_got_worse_than_the_baseline_fail_acceptance(suite: Any) -> None:
     only = ("-m", "acceptance or throughput", "--cell", "eagle-s3-k1-d4")
     assert suite.run(*only, "--record-baselines", behaviour={**FAST, "accept_length": 3.0}).code == 0
@@ -89,6 +92,7 @@ def test_drafts_that_got_worse_than_the_baseline_fail_acceptance(suite: Any) -> 
     assert "acceptance fell from" in record.message
 
 
+@pytest.mark.slow
 def test_a_failed_check_keeps_the_launch_out_of_the_baselines(suite: Any) -> None:
     wrong = {"answers": "wrong_speculative"}
     ended = suite.run("--record-baselines", "--cell", "eagle-s1-k1-d2", behaviour=wrong)
@@ -129,6 +133,7 @@ def test_a_waived_cell_that_passes_is_red_as_fixed(suite: Any) -> None:
     assert "Remove the waiver" in record.message
 
 
+@pytest.mark.slow
 def test_a_waiver_of_a_check_with_several_tests_is_used_when_one_of_them_fails(suite: Any) -> None:
     only = ("-m", "throughput", "--cell", "eagle-s1-k1-d2")
     assert suite.run(*only, "--record-baselines", behaviour=FAST).code == 0
@@ -177,6 +182,7 @@ def test_an_answer_without_its_parts_fails_and_names_them(suite: Any, part: str,
     assert "Traceback" not in ended.output
 
 
+@pytest.mark.slow
 def test_a_server_that_ignores_sigterm_fails_the_stop(suite: Any) -> None:
     ended = suite.run("-m", "serving", "--cell", "nomtp", behaviour={"ignore_sigterm": True})
     assert ended.check("nomtp", "serving").state == "failed"

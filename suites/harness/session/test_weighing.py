@@ -6,7 +6,11 @@ import html
 import json
 from typing import Any
 
+import pytest
+
 from mtpgate.report.records import CheckRecord
+
+pytestmark = pytest.mark.slow
 
 CELLS = ("eagle-s1-k1-d2", "eagle-s3-k1-d4")
 
