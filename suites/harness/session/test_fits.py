@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.slow
+
 HERE = Path(__file__).parent
 CELL = "eagle-s1-k1-d2"
 GPU = {"device": "gpu", "memory": {}}
