@@ -44,7 +44,7 @@ test: lint harness launch
 
 # Breaks the real engine on purpose and shows that the suite goes red (10 to 15 minutes).
 seeded: $(VENV)/installed
-	$(BIN)/python -m pytest -m engine suites/harness -v $(ARGS)
+	$(BIN)/python -m pytest -m "engine and not slow" suites/harness -v $(ARGS)
 
 # Limits that need a quiet machine: a log of 1 GiB in 10 s and 200 MiB, one of 200 KB in 0.3 s; the load generator's errors
 # against a server of known pace, and its cost.
